@@ -122,7 +122,7 @@ def test_the_digest_sees_bytes_labels_and_order_not_names(tmp_path: Path) -> Non
 def test_pictures_of_two_sizes_give_one_line(tmp_path: Path) -> None:
     tree(tmp_path)
     picture(tmp_path / "dog" / "c.png", (7, 4))
-    with pytest.raises(RequestError, check=refused("datasets.image_folder._one_size")):
+    with pytest.raises(RequestError, check=refused("datasets._listing.one_size")):
         ImageFolder(path=str(tmp_path))()
 
 
@@ -138,7 +138,7 @@ def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="b.png is damaged"):
         ImageFolder(path=str(tmp_path))()
     picture(file, (9, 9))
-    with pytest.raises(RequestError, check=refused("datasets.image_folder._Pictures.row")):
+    with pytest.raises(RequestError, check=refused("datasets._listing.Pictures.row")):
         data.load([3])
     Image.fromarray(np.full((4, 6), 40000, np.uint16)).save(file)
     with pytest.raises(RequestError, match="more than 8 bits"):
@@ -185,3 +185,23 @@ def test_the_photographs_open(shared: Path) -> None:
     check_dataset(data)
     assert (len(data), len(data.classes), data.domain.shape) == (250, 1000, (3, 224, 224))
     assert data.classes[4] == "hammerhead" and data.labels()[1] == 4
+
+
+def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(tmp_path: Path) -> None:
+    for number in (0, 1, 2, 10):
+        (tmp_path / str(number)).mkdir()
+        Image.new("RGB", (6, 4), (10 * number, 0, 0)).save(tmp_path / str(number) / "a.png")
+    (tmp_path / "0" / "._a.png").write_bytes(b"\0")
+    data = ImageFolder(path=str(tmp_path))()
+    assert data.classes == ("0", "1", "2", "10") and len(data) == 4
+    picture = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    for number in (0, 1, 2, 10):
+        picture.save(tmp_path / str(number) / "a.png", exif=exif)
+    data = ImageFolder(path=str(tmp_path))()
+    assert data.domain.shape == (3, 6, 4)
+    assert np.array_equal(data.load([0])[0].mul(255).round().numpy(), np.rot90(np.asarray(picture), -1).transpose(2, 0, 1))
+    Image.fromarray(np.zeros((6, 4), dtype=np.uint16)).save(tmp_path / "0" / "a.png")
+    with pytest.raises(RequestError, match="a.png has I;16 pixels of more than 8 bits"):
+        ImageFolder(path=str(tmp_path))().load([0])

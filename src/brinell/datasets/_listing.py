@@ -1,20 +1,20 @@
-"""Files in a folder with their labels, from subfolders or a list, and their crop, for the data sets of folders."""
+"""Files of a folder with their labels, from subfolders or a list, and pictures that are decoded on demand."""
 
 import csv
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import little_endian_bytes
+from brinell.datasets._arrays import Array, Rows, little_endian_bytes
 from brinell.datasets._files import csv_file, read_error
 from brinell.datasets._labels import Labels, check_labels, class_names
 
@@ -23,6 +23,8 @@ LONGEST_LABEL = 1000
 DECODED = 4 * bounded.MOST_PIXELS // bounded.RATIO
 """File size in bytes from which a decoder may use as much memory as the largest picture needs."""
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+ORIENTATION, SIDEWAYS = 0x0112, 5
+"""Tag of EXIF's orientation, and the first of its values by which width and height are swapped."""
 COLUMNS = ("label", "imagenet_index", "class_index", "index")
 
 
@@ -33,17 +35,19 @@ class Listing(NamedTuple):
     labels: Labels
     classes: tuple[str, ...]
 
-    def digest(self, settings: str) -> str:
-        """Hash of the labels, the files' bytes, and the `settings` of their conversion to inputs. File names do not count."""
-        hash = hashlib.blake2b(settings.encode(), digest_size=16)
-        hash.update(little_endian_bytes(self.labels))
-        for file in self.files:
-            try:
-                with bounded.open_regular(file) as content:
-                    hash.update(hashlib.file_digest(content, "blake2b").digest())
-            except OSError as error:
-                raise read_error(file, error) from None
-        return hash.hexdigest()
+
+def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> str:
+    """Hash of a conversion to inputs, of labels or other arrays, and of the bytes of files, whose names do not count."""
+    hash = hashlib.blake2b(settings.encode(), digest_size=16)
+    for array in arrays:
+        hash.update(little_endian_bytes(array))
+    for file in files:
+        try:
+            with bounded.open_regular(file) as content:
+                hash.update(hashlib.file_digest(content, "blake2b").digest())
+        except OSError as error:
+            raise read_error(file, error) from None
+    return hash.hexdigest()
 
 
 def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: str) -> Listing:
@@ -58,41 +62,14 @@ def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: 
     return _table(folder, subfolder) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, subject)
 
 
-@contextmanager
-def open_picture(file: Path) -> Iterator[Image.Image]:
-    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded size.
-
-    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of PostScript.
-
-    Raises:
-        RequestError: the file is damaged, of another format or too large.
-    """
-    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.open_regular(file) as stream:
-        warnings.simplefilter("ignore")  # of its size, which is checked here, and of what a damaged file holds
-        with Image.open(stream, formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > bounded.MOST_PIXELS:
-                raise RequestError(f"{file} is {width} x {height}, more than {bounded.MOST_PIXELS} pixels: make it smaller")
-            yield image
-
-
-def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
-    """A square from the centre, after the shorter side was resized to `size` pixels."""
-    scale = size / min(image.size)
-    if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
-        raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
-    width, height = (max(size, round(side * scale)) for side in image.size)
-    image = image.resize((width, height), resampling)
-    left, top = (width - size) // 2, (height - size) // 2
-    return image.crop((left, top, left + size, top + size))
-
-
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
     """Files by class from folders named after the classes."""
     groups = {
-        place.name: sorted(file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
-        for place in sorted(folder.iterdir())
-        if place.is_dir() and not place.name.startswith(".")
+        place.name: sorted(file for file in place.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
+        for place in sorted(
+            folder.glob("[!.]*"), key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name)
+        )
+        if place.is_dir()
     }
     groups = {name: files for name, files in groups.items() if files}
     if not groups:
@@ -180,3 +157,90 @@ def _classes(folder: Path) -> _Classes | None:
         raise RequestError(
             f"{files[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None
+
+
+# Pictures
+
+
+class Pictures(Rows):
+    """(n, channels, h, w) uint8: pictures, decoded one at a time.
+
+    Args:
+        files: the pictures.
+        shape: channels (1 for grey, 3 for RGB), height and width.
+        fit: crop brings the shorter side to its length and crops the centre, stretch ignores proportions; none keeps the pixels,
+            which must have that size.
+    """
+
+    def __init__(self, files: Sequence[Path], shape: tuple[int, ...], fit: Literal["crop", "stretch", "none"] = "none") -> None:
+        super().__init__(len(files), shape, np.dtype(np.uint8))
+        self._files, self._fit = files, fit
+
+    def row(self, index: int) -> Array:
+        """(channels, h, w): one picture, upright by its EXIF orientation."""
+        file, (channels, height, width) = self._files[index], self.shape[1:]
+        with open_picture(file) as original:
+            if original.mode.startswith(("I", "F")):
+                raise RequestError(f"{file} has {original.mode} pixels of more than 8 bits: convert it to 8 bits")
+            image = ImageOps.exif_transpose(original).convert("RGB" if channels == 3 else "L")
+            if self._fit == "crop":
+                image = crop_centre(image, height)
+            elif self._fit == "stretch" and image.size != (width, height):
+                image = image.resize((width, height), Image.Resampling.BICUBIC)
+            pixels = np.array(image, dtype=np.uint8)
+        if pixels.shape[:2] != (height, width):
+            raise RequestError(
+                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not {width} x {height}: leave the folder alone"
+            )
+        return pixels.reshape(height, width, -1).transpose(2, 0, 1)
+
+
+def size_of(file: Path) -> tuple[int, int]:
+    """Height and width of a picture, upright by its EXIF orientation."""
+    with open_picture(file) as image:
+        width, height = image.size
+        return (width, height) if image.getexif().get(ORIENTATION, 1) >= SIDEWAYS else (height, width)
+
+
+def one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str) -> tuple[int, int]:
+    """The height and width that all pictures share."""
+    for file, size in zip(files, sizes, strict=True):
+        if size != sizes[0]:
+            first = f"{files[0]} is {sizes[0][1]} x {sizes[0][0]}"
+            raise RequestError(f"{first} and {file} is {size[1]} x {size[0]}: bring them to one size with the option {remedy}")
+    return sizes[0]
+
+
+def picture_path(folder: Path, name: str, table: object) -> Path:
+    """The path of a picture in images/ that a table names."""
+    bounded.path_inside(folder, f"images/{name}", table, links=True)
+    path = folder / "images" / name
+    if not path.is_file():
+        raise RequestError(f"{table} lists {name!r}, which is not in {folder}/images: fetch it, or drop its entry")
+    return path
+
+
+@contextmanager
+def open_picture(file: Path) -> Iterator[Image.Image]:
+    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded size.
+
+    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of PostScript.
+    """
+    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.open_regular(file) as stream:
+        warnings.simplefilter("ignore")  # of its size, which is checked here, and of what a damaged file holds
+        with Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > bounded.MOST_PIXELS:
+                raise RequestError(f"{file} is {width} x {height}, more than {bounded.MOST_PIXELS} pixels: make it smaller")
+            yield image
+
+
+def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
+    """A square from the centre, after the shorter side was resized to `size` pixels."""
+    scale = size / min(image.size)
+    if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
+        raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    image = image.resize((width, height), resampling)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.crop((left, top, left + size, top + size))

@@ -6,10 +6,7 @@ each picture) and `classes`; without `files` the sorted pictures count. 255 mark
 `side` pixels high and wide by bicubic interpolation, masks by the nearest pixel.
 """
 
-import hashlib
-import json
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,17 +14,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from brinell.core import bounded
 from brinell.core.bounded import MOST_SIDE
 from brinell.core.data import DataInfo, Dataset, Truth
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
-from brinell.datasets._arrays import Array, StoredArrays, little_endian_bytes
+from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import existing_path, npz_array, read_error
-from brinell.datasets._listing import open_picture
+from brinell.datasets._listing import Pictures, digest_of, one_size, open_picture, picture_path, size_of
 from brinell.datasets._masks import check_masks, names_of_classes, take_masks
-from brinell.datasets._pictures import Pictures
 
 __all__ = ["Masks"]
 
@@ -50,12 +45,7 @@ class Masks:
         at_most(self, side=MOST_SIDE)
 
     def __call__(self) -> Dataset:
-        """Read the masks, and the size of each picture.
-
-        Raises:
-            RequestError: a file is missing or damaged, a mask has another size than its picture or an unknown class, or the split
-                does not exist.
-        """
+        """Read the masks, and the size of each picture."""
         folder = existing_path(self.path, "folder", "masks:FOLDER")
         if not (folder / "images").is_dir():
             raise RequestError(f"{folder} has no folder images/: put the pictures there, and masks.npz or masks/ beside it")
@@ -64,19 +54,19 @@ class Masks:
         else:
             files, masks, classes = self._pictures(folder)
         for file, mask in zip(files, masks, strict=True):
-            with open_picture(file) as image:
-                if image.size != (mask.shape[1], mask.shape[0]):
-                    raise RequestError(
-                        f"{file} is {image.size[0]} x {image.size[1]} pixels and its mask {mask.shape[1]} x {mask.shape[0]}: "
-                        "give each picture a mask of its own size"
-                    )
+            if (size := size_of(file)) != mask.shape:
+                raise RequestError(
+                    f"{file} is {size[1]} x {size[0]} pixels and its mask {mask.shape[1]} x {mask.shape[0]}: give each picture a "
+                    "mask of its own size"
+                )
         names = check_masks(masks, classes, str(folder))
-        stored = np.stack([self._resized(mask) for mask in masks]) if self.side else self._stacked(files, masks)
-        height, width = stored.shape[1:]
-        domain = Domain(kind="image", shape=(3, height, width), levels=256)
+        if not self.side:
+            one_size(files, [mask.shape for mask in masks], "side=257")
+        stored = np.stack([self._resized(mask) for mask in masks])
+        domain = Domain(kind="image", shape=(3, *stored.shape[1:]), levels=256)
         return StoredArrays(
             name=folder.resolve().name,
-            x=Pictures(files, (height, width)),
+            x=Pictures(files, domain.shape, "stretch"),
             y=np.zeros(len(files), dtype=np.int64),
             domain=domain,
             classes=names,
@@ -85,7 +75,7 @@ class Masks:
                 names=tuple(file.name for file in files),
                 truth=Truth(task="segmentation", load=partial(take_masks, stored)),
             ),
-            digest=lambda: _digest(files, stored, domain.text()),
+            digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
 
     def _archive(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
@@ -119,7 +109,7 @@ class Masks:
                 raise RequestError(
                     f"{file} has no split {self.split!r}; it has {names_of_splits}: name one of them, or leave split out"
                 )
-        files = [_picture_path(folder, names[place], file) for place in index.tolist()]
+        files = [picture_path(folder, names[place], file) for place in index.tolist()]
         return files, [masks[place] for place in index.tolist()], arrays["classes"].tolist() if "classes" in arrays else None
 
     def _pictures(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
@@ -140,19 +130,11 @@ class Masks:
         return files, masks, names_of_classes(folder / "classes.json")
 
     def _resized(self, mask: Array) -> Array:
-        """(side, side) uint8: a mask by its nearest pixels."""
+        """(side, side) uint8: a mask by its nearest pixels; the mask as it is where nothing is resized."""
+        if not self.side:
+            return mask.astype(np.uint8)
         image = Image.fromarray(mask.astype(np.uint8))
         return np.asarray(image.resize((self.side, self.side), Image.Resampling.NEAREST))
-
-    def _stacked(self, files: Sequence[Path], masks: Sequence[Array]) -> Array:
-        """(n, h, w) uint8: masks of one size."""
-        for file, mask in zip(files, masks, strict=True):
-            if mask.shape != masks[0].shape:
-                raise RequestError(
-                    f"{files[0]} is {masks[0].shape[1]} x {masks[0].shape[0]} and {file} is {mask.shape[1]} x {mask.shape[0]}: "
-                    "bring them to one size with the option side=257"
-                )
-        return np.stack([mask.astype(np.uint8) for mask in masks])
 
 
 def _list_pictures(folder: Path) -> list[Path]:
@@ -160,24 +142,3 @@ def _list_pictures(folder: Path) -> list[Path]:
     if not files:
         raise RequestError(f"{folder} holds no pictures: put them there")
     return files
-
-
-def _picture_path(folder: Path, name: str, table: Path) -> Path:
-    bounded.path_inside(folder, f"images/{name}", table, links=True)
-    path = folder / "images" / name
-    if not path.is_file():
-        raise RequestError(f"{table} lists {name!r}, which is not in {folder}/images: fetch it")
-    return path
-
-
-def _digest(files: Sequence[Path], masks: Array, settings: str) -> str:
-    """Hash of the pictures' bytes, the masks and the size to which they are brought."""
-    hash = hashlib.blake2b(json.dumps([settings, "masks"]).encode(), digest_size=16)
-    hash.update(little_endian_bytes(masks))
-    for file in files:
-        try:
-            with bounded.open_regular(file) as content:
-                hash.update(hashlib.file_digest(content, "blake2b").digest())
-        except OSError as error:
-            raise read_error(file, error) from None
-    return hash.hexdigest()

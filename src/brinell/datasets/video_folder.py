@@ -29,7 +29,7 @@ from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing_path, read_error
-from brinell.datasets._listing import crop_centre, listing_of
+from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
 __all__ = ["VideoFolder"]
 
@@ -70,11 +70,7 @@ class VideoFolder:
         at_most(self, frames=10_000, clips=10_000, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
-        """List the folder. Nothing is decoded yet, except that size=0 takes the size of the first video that opens.
-
-        Raises:
-            RequestError: PyAV is not installed, the folder has no videos, or labels.csv or classes.json is invalid.
-        """
+        """List the folder. Nothing is decoded yet, except that size=0 takes the size of the first video that opens."""
         import_av()
         folder = existing_path(self.path, "folder", "video-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
@@ -90,7 +86,7 @@ class VideoFolder:
             classes=listing.classes,
             divisor=255.0,
             info=DataInfo(unreadable=clips.unreadable),
-            digest=lambda: listing.digest(settings),
+            digest=lambda: digest_of(settings, [listing.labels], listing.files),
         )
 
 
