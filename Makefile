@@ -66,7 +66,7 @@ check-style: $(TOOLS_READY)
 
 check-words: $(TOOLS_READY)
 	$(BIN)/python scripts/check_words.py
-	$(BIN)/python scripts/check_source.py
+	$(BIN)/python scripts/check_rooms.py
 	$(BIN)/python scripts/check_docs.py
 
 check-docs: $(TOOLS_READY)

@@ -58,18 +58,17 @@ def test_names_and_prose_are_counted(root, tmp_path):
         assert len(words.count_prose(tmp_path, words.TURNS).places) == copies * turns, text
 
 
-def test_docstrings_that_name_no_parameter_and_sentences_taken_apart_are_faults(root):
-    check = script(root, "check_source")
-    for source, faults in (
-        ('def load(path):\n    """Load `file`."""', 1),
-        ('def load(path):\n    """Load `file`."""\n    file = path', 1),
-        ('def load(path):\n    def inner():\n        """Load `path`."""', 0),
-        ('LIMIT = 3\ndef load(path):\n    """Load at most `LIMIT`; see `Store.read`, ``x``, `brinell audit`."""', 0),
-        ('text.startswith("cannot tell")', 1),
-        ('text.removeprefix(f"not made: {why}"); a.endswith(("x", "y z"))', 2),
-        ('text.startswith("cannot")', 0),
-    ):
-        assert len(list(check.faults_of("src/brinell/module.py", source))) == faults, source
+def test_rooms_above_their_ceiling_and_short_functions_are_found(root, tmp_path, monkeypatch, capsys):
+    rooms = script(root, "check_rooms")
+    monkeypatch.setattr(rooms, "SOURCE", tmp_path)
+    monkeypatch.setattr(rooms, "CEILINGS", {(".",): 2, ("core", "store"): 5})
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "a.py").write_text("def _once():\n    pass\ndef _twice():\n    pass\n_once(), _twice(), _twice()\n")
+    for unfinished, code in ((set(), 0), (set(), 1), ({"core"}, 0)):
+        monkeypatch.setattr(rooms, "UNFINISHED", unfinished)
+        assert rooms.main() == code
+        (tmp_path / "core" / "b.pyi").write_text("x = 1\n")
+    assert "1 private functions" in capsys.readouterr().out
 
 
 def test_dead_links_and_wide_lines_are_faults(root, tmp_path):
