@@ -11,7 +11,6 @@ from brinell.core.errors import ContractError, ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import cross_entropy, dlr, margin
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
 
@@ -74,13 +73,6 @@ def test_cuts_queries_into_batches_of_the_model():
     ledger, batch, model = ledger_of(10, batch_size=4)
     ledger.oracle().scores(batch.ids, batch.x)
     assert [len(x) for x in model.calls] == [4, 4, 2]
-
-
-def test_the_desk_is_functions_and_the_numbers_of_classes_and_surrogates():
-    oracle = ledger_of()[0].oracle()
-    assert {"scores", "labels", "gradient", "active", "classes"} <= set(Oracle.__dataclass_fields__)
-    assert all(callable(getattr(oracle, name)) != (name in ("classes", "surrogates")) for name in Oracle.__dataclass_fields__)
-    assert oracle.classes == 2
 
 
 # Success

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, mlp
+from _helpers import Recorder, batch_of, mlp, threat_of
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, ModelError
+from brinell.core.ledger import Ledger
 from brinell.core.model import as_logits, ask, check_exit
-from brinell.core.surrogates import slopes
 from brinell.models._torch_model import TorchModel
 
 SIX = Domain(kind="vector", shape=(6,))
@@ -25,11 +25,15 @@ def test_slopes_are_those_of_each_surrogate_whatever_the_batch():
             leaf = x[row : row + 1].clone().requires_grad_()
             (model.predict(leaf)[0] * weights[row]).sum().backward()
             expected[row, column] = leaf.grad[0]
+    batch, threat = batch_of(x, [0] * 5), threat_of(0.1, domain=SIX, n=5)
     for size in (1, 2, 64):
-        torch.testing.assert_close(slopes(models, x, weights, size), expected)
+        ledger = Ledger(models[0], batch, threat, batch_size=size, surrogates=models)
+        torch.testing.assert_close(ledger.oracle().slopes(batch.ids, x, weights), expected)
+        assert ledger.costs.surrogate_passes.tolist() == [3] * 5 and not ledger.costs.forwards.any()
     assert max(len(call) for call in models[2].calls) == 5 and not x.requires_grad
+    faulty = Recorder(lambda x: (x - x).sqrt()[:, :3], SIX, 3)
     with pytest.raises(ModelError, match="NaN or infinity"):
-        slopes([Recorder(lambda x: (x - x).sqrt()[:, :3], SIX, 3)], x, weights, 5)
+        Ledger(models[0], batch, threat).oracle().follow([faulty]).slopes(batch.ids, x, weights)
 
 
 def test_the_class_that_leads_leads_in_float32_too():

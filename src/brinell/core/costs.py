@@ -20,32 +20,13 @@ class Costs:
         self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): backward evaluations."""
         self.surrogate_passes = torch.zeros_like(self.forwards)
-        """(n,): passes of surrogates, each a forward and a backward evaluation of one of them (`core.surrogates`)."""
+        """(n,): passes of surrogates, each a forward and a backward evaluation of one of them."""
 
-    def add_surrogate_passes(self, ids: Tensor, passes: int) -> None:
-        """Count `passes` for each row (n,)."""
-        self.surrogate_passes.index_add_(0, ids, torch.full_like(ids, passes))
-
-    def add(self, ids: Tensor, times: int | Tensor, backwards: int, earlier: Tensor | None) -> Tensor:
-        """Count answered rows (n,). Returns the forwards spent on each row's sample when the row was answered.
-
-        Args:
-            ids: (n,) the sample of each row.
-            times: forwards of each row, (n,) where they differ.
-            backwards: backward evaluations for each forward.
-            earlier: (n,) how many rows before each have its id; None where no id repeats.
-        """
-        if earlier is None:
-            total = self.forwards[ids] + times
-            self.forwards[ids] = total
-            if backwards:
-                self.backwards[ids] += times * backwards
-        else:
-            rows = torch.ones_like(ids) * times
-            total = self.forwards[ids] + (times * (earlier + 1) if isinstance(times, int) else running_totals(ids, rows))
-            self.forwards.index_add_(0, ids, rows)
-            self.backwards.index_add_(0, ids, rows * backwards)
-        return total
+    def add(self, ids: Tensor, times: Tensor, backwards: int) -> None:
+        """Count answered rows: of the sample `ids` (n,) of each `times` (n,) forwards, with so many backwards each."""
+        self.forwards.index_add_(0, ids, times)
+        if backwards:
+            self.backwards.index_add_(0, ids, times if backwards == 1 else times * backwards)
 
 
 class Best:
@@ -79,10 +60,7 @@ class Best:
         """Record the margins (n,) of answered inputs, -inf for inputs beyond eps. Call it before `note_successes`."""
         if self._keeps_strongest:
             self._keep_strongest(ids, x, margin, repeats)
-        if repeats:
-            self.margin.scatter_reduce_(0, ids, margin, "amax")
-        else:
-            self.margin[ids] = torch.maximum(self.margin[ids], margin)
+        self.margin.scatter_reduce_(0, ids, margin, "amax")
 
     def _keep_strongest(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
         """Keep the input with the largest margin of each robust sample."""

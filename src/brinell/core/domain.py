@@ -204,10 +204,10 @@ class Domain:
         """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
         import torch
 
-        low, high = self.bounds(x)
-        if low.ndim or high.ndim:
+        if isinstance(self.low, tuple) or isinstance(self.high, tuple):
+            low, high = self.bounds(x)
             return torch.maximum(low - x, x - high).max()
-        return torch.maximum(low - x.amin(), x.amax() - high)  # twice as fast on a CPU as aminmax
+        return torch.maximum(self.low - x.amin(), x.amax() - self.high)  # twice as fast on a CPU as aminmax
 
     def round(self, x: "Tensor") -> "Tensor":
         """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged without levels.

@@ -21,10 +21,8 @@ NEAR_BOUNDARY = 2.0**-6
 SAME_ANSWER = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
-Rows = slice | Tensor
-"""Rows of a batch: a slice, or their indices (n,)."""
-Differentiate = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
-"""Logits, the inputs, and the rows of the batch that the logits belong to, to values and input gradients."""
+Differentiate = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""Logits, the inputs, and the rows of the batch that the logits belong to (None for all), to values and input gradients."""
 Margin = Callable[[Tensor, Tensor], Tensor]
 """Logits and inputs to the margins (n,) of the criterion."""
 
@@ -99,7 +97,7 @@ class EOT:
             leaf = x.detach().requires_grad_()
             for logits in self.calls(leaf):
                 copies = len(logits) // len(leaf)
-                rows = slice(None) if copies == 1 else torch.arange(len(leaf), device=x.device).repeat(copies)
+                rows = None if copies == 1 else torch.arange(len(leaf), device=x.device).repeat(copies)
                 answer = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
                 value, grad = differentiate(logits, leaf, rows)
                 if copies > 1:
@@ -124,7 +122,7 @@ class Reduced:
         rows = near_boundary.nonzero()[:, 0]
         if len(rows):
             exact = self._exact.differentiate(
-                x[rows], lambda logits, leaf, index: differentiate(logits, leaf, rows[index]), margin
+                x[rows], lambda logits, leaf, index: differentiate(logits, leaf, rows if index is None else rows[index]), margin
             )
             rough.logits[rows], rough.value[rows], rough.grad[rows] = exact.logits, exact.value, exact.grad
         return rough._replace(times=self._exact.count * (1 + near_boundary.long()))
