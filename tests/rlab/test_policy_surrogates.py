@@ -103,7 +103,7 @@ def test_other_classes_are_refused_in_one_line(tmp_path, capsys):
 def test_an_oracle_refuses_surrogates_of_other_classes():
     model = Recorder(lambda x: torch.zeros(len(x), 2), DIGITS, classes=2)
     batch = batch_of(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))
-    with pytest.raises(RequestError, check=refused("core.ledger.Ledger._fitting")):
+    with pytest.raises(RequestError, check=refused("core.ledger.Ledger._check_surrogate")):
         Ledger(model, batch, threat_of(1.0, "l2", DIGITS)).oracle().follow([network()])
 
 

@@ -24,9 +24,10 @@ from brinell.core import losses
 from brinell.core.costs import Best, Costs, earlier_rows, running_totals
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, Precision, Reduced, question_cost
-from brinell.core.errors import ContractError, ModelError, RequestError
+from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
+from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Batch, Oracle, gradient_or_zero
+from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.threat import Threat, size
 
 Derive = Callable[..., tuple[Tensor, Tensor]]
@@ -116,17 +117,15 @@ class Ledger:
         self._untouched = self.batch.x._version
         self._access = min(access, model.access)
         self._queries, self._question_cost = queries, question_cost(eot, precision)
-        self._surrogates, self._batch_size, self._on_pass = surrogates, batch_size, on_pass
+        self._surrogates, self._batch_size, self._on_pass = tuple(surrogates), batch_size, on_pass
         self._minimal, self._reach = minimal, reach
-        self.exact = EOT(model, eot, batch_size)
-        self.gradients = self.exact if precision == "float32" else Reduced(self.exact)
+        self._eot = EOT(model, eot, batch_size)
+        self._gradients = self._eot if precision == "float32" else Reduced(self._eot)
         self._last: tuple[Tensor, int, _Query] | None = None
         self._complete: tuple[Tensor, int, bool, int] | None = None
         """Ids that were all active, with what may have changed since."""
         self._successes = 0
         """Batches of answers with a success."""
-        self.classes = self._threat.criterion.classes_for_attack(model.classes)
-        """Classes that the attack sees."""
         self.costs = Costs(n, device)
         self.confirmations = torch.zeros_like(self.costs.forwards)
         """(n,): forward evaluations by which the ledger, and not the attack, asked again about successes near the boundary."""
@@ -157,52 +156,88 @@ class Ledger:
 
     def oracle(self) -> Oracle:
         """The oracle that the attack gets, with `batch` and `threat`."""
-        return Oracle(self, self._surrogates)
+        return self._oracle(self._surrogates)
 
-    # The questions of the oracle, which says what they mean
+    def _oracle(self, surrogates: tuple[Model, ...]) -> Oracle:
+        return Oracle(
+            scores=partial(self._scores, Access.SCORES),
+            loss=self._loss,
+            labels=lambda ids, x: self._scores(Access.LABELS, ids, x).argmax(1),
+            gradient=self._gradient,
+            differences=self._differences,
+            active=self._active,
+            remaining=self._remaining,
+            affordable=self.affordable,
+            classes=self._threat.criterion.classes_for_attack(self._model.classes),
+            surrogates=len(surrogates),
+            slopes=partial(self._slopes, surrogates),
+            follow=lambda models: self._oracle((*surrogates, *map(self._check_surrogate, models))),
+        )
 
-    def active(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
-        """See `Oracle.active`."""
+    # The questions, which the oracle explains
+
+    def _active(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
 
-    def remaining(self, ids: Tensor, stop_at_eps: bool) -> Tensor | None:
-        """See `Oracle.remaining`."""
+    def _remaining(self, ids: Tensor, stop_at_eps: bool = False) -> Tensor | None:
         complete = (ids, ids._version, stop_at_eps, self._successes)
         if self._queries is None and self._complete is not None:
             if self._complete[0] is ids and self._complete[1:] == complete[1:]:
                 return None
-        rows = self.active(ids, stop_at_eps).nonzero()[:, 0]
+        rows = self._active(ids, stop_at_eps).nonzero()[:, 0]
         if len(rows) < len(ids):
             return rows
         self._complete = complete
         return None
 
-    def answer(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
-        """(n, classes): logits as the attack is shown them."""
+    def _scores(self, access: Access, ids: Tensor, x: Tensor) -> Tensor:
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, access)
         answers = []
         with torch.no_grad():
             for rows in self._batches(len(ids)):
                 part, inputs = (query, x) if rows is None else (query.part(rows), x[rows])
-                logits = self.exact.mean(inputs)
-                self._judge(part, inputs, logits, self.exact.count)
+                logits = self._eot.mean(inputs)
+                self._judge(part, inputs, logits, self._eot.count)
                 answers.append(part.criterion.logits_for_attack(logits, part.y))
         return _join(answers)
 
-    def loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
-        """See `Oracle.loss`."""
-        logits, query = self.answer(ids, x, Access.SCORES), self._query(ids)
+    def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None = None) -> Tensor:
+        logits, query = self._scores(Access.SCORES, ids, x), self._query(ids)
         criterion = query.criterion.for_attack()
         if loss is not None:
             return criterion.loss(loss, logits, query.y.clone())
         with torch.no_grad():
             return criterion.margin(logits, query.y, self.full_inputs(ids, x))
 
-    def differentiate(
+    def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
+        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor) -> tuple[Tensor, Tensor]:
+            if loss is None:
+                value = criterion.margin(logits, y, leaf)
+            elif extra:
+                value = loss(criterion.logits_for_attack(logits, y), y, *extra)
+            else:
+                value = criterion.loss(loss, logits, y)
+            return value.detach(), _gradient_or_zero(value, leaf)
+
+        of_margins = loss is None and self._eot.count == 1
+        return Gradient(*self._differentiate(ids, x, derive, extra, self._gradients, backwards=1, of_margins=of_margins))
+
+    def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
+        k = classes.shape[1]
+
+        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+            logits = criterion.logits_for_attack(logits, y)
+            lead = logits.gather(1, classes) - logits.gather(1, y[:, None])
+            grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
+            return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
+
+        return Differences(*self._differentiate(ids, x, derive, (classes,), self._eot, backwards=k))
+
+    def _differentiate(
         self,
         ids: Tensor,
         x: Tensor,
@@ -220,13 +255,12 @@ class Ledger:
             x: (n, *shape) the inputs.
             derive: makes values and gradients of answers, in `backwards` backward passes.
             aligned: tensors (n, ...) of which `derive` is given the rows.
-            asker: `gradients`, or `exact` for float32 alone.
+            asker: asks the model.
             backwards: backward passes of one answer.
             of_margins: whether the values are the margins of the criterion, which then are not computed again.
         """
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
-        of_margins &= self.exact.count == 1
         answers = []
         for rows in self._batches(len(ids)):
             part, inputs, tensors = query, x, list(aligned)
@@ -239,12 +273,7 @@ class Ledger:
             answers.append([logits, answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
-    def slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
-        """See `Oracle.slopes`.
-
-        Raises:
-            ModelError: a surrogate gives gradients that are not finite.
-        """
+    def _slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
         x = self.full_inputs(ids, x)
         slopes = x.new_zeros(len(x), len(surrogates), *x.shape[1:])
         for column, model in enumerate(surrogates):
@@ -252,19 +281,19 @@ class Ledger:
                 part = slice(None) if rows is None else rows
                 leaf = x[part].detach().requires_grad_()
                 with torch.enable_grad():
-                    slopes[part, column] = gradient_or_zero((model.predict(leaf) * weights[part]).sum(1), leaf)
+                    slopes[part, column] = _gradient_or_zero((model.predict(leaf) * weights[part]).sum(1), leaf)
             if not bool(slopes[:, column].isfinite().all()):
                 raise ModelError(f"the surrogate {model.name} gives a gradient of NaN or infinity: leave it out")
         self.costs.surrogate_passes.index_add_(0, ids, torch.full_like(ids, len(surrogates)))
         return self.movable(slopes)
 
-    def check_surrogate(self, model: Model) -> None:
-        """Refuse a surrogate that an attack brings, if it has other classes."""
+    def _check_surrogate(self, model: Model) -> Model:
         if model.classes != self._model.classes:
             raise RequestError(
                 f"the surrogate {model.name} tells {model.classes} classes apart, and {self._model.name} "
                 f"{self._model.classes}: name a policy that was trained for this model's classes"
             )
+        return model
 
     # What is done about each of them
 
@@ -349,10 +378,10 @@ class Ledger:
         refuted, rows = torch.zeros_like(near), near.nonzero()[:, 0]
         for part in (rows, *rows.split(1)):
             with torch.no_grad():
-                logits = self.exact.mean(x[part])
-            self.confirmations.index_add_(0, query.ids[part], torch.full_like(part, self.exact.count))
+                logits = self._eot.mean(x[part])
+            self.confirmations.index_add_(0, query.ids[part], torch.full_like(part, self._eot.count))
             if self._on_pass is not None:
-                self._on_pass(self.exact.count * len(part), 0)
+                self._on_pass(self._eot.count * len(part), 0)
             criterion, y = query.criterion.select(part), query.y[part]
             refuted[part] |= ~criterion.is_met(criterion.margin(logits, y, x[part]), logits, y)
         return refuted
@@ -370,3 +399,16 @@ class Ledger:
 
 def _join(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of the summed values (n,); zeros where the model's answer does not depend on its input differentiably."""
+    if not value.requires_grad:
+        return torch.zeros_like(leaf)
+    try:
+        (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
+    except RuntimeError as error:
+        if not is_memory_short(error):
+            raise ModelError(f"the model answers, but torch cannot differentiate it ({one_line(error)})") from error
+        raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
+    return torch.zeros_like(leaf) if grad is None else grad
