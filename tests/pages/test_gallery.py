@@ -12,8 +12,8 @@ from PIL import Image
 from brinell.analysis.masks import Lattice, Placement, Standing
 from brinell.pages import gallery, html
 from brinell.pages.gallery import changes
-from brinell.report import film as filmstrip
-from brinell.report import pictures
+from brinell.reports import film as filmstrip
+from brinell.reports import pictures
 from brinell.store.run import Run
 
 DOMAIN = {"columns": [["age", 0.0, 100.0, False, []], ["<b>", -1.0, 1.0, False, []], ["job", 0.0, 1.0, True, ["cook"]]]}

@@ -6,6 +6,8 @@ import brinell
 from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
 from brinell.pages import html
+from brinell.reports.csv import csv_files
+from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.comparison.terminal import lines as comparison_lines
@@ -18,7 +20,7 @@ from brinell.studies.per_class.page import tables
 from brinell.studies.per_class.terminal import lines as per_class_lines
 from brinell.studies.review import analysis as review_analysis
 from brinell.studies.review import page as review_page
-from brinell.studies.transfer import page as transfer_page
+from brinell.studies.transfer.report import report as transfer_report
 from brinell.studies.verification.result import Problem, Status, VerifyResult
 from brinell.studies.verification.terminal import lines as verification_lines
 
@@ -43,7 +45,8 @@ def test_epsilon(epsilon_run, monkeypatch):
 def test_transfer(transfer_run):
     approve("transfer", shown(transfer_run))
     result = varied(brinell.open(transfer_run))
-    texts = terminal_of(result, transfer_run), page_text(transfer_page.render(result)), transfer_page.table(result)
+    report = transfer_report(result)
+    texts = terminal_of(result, transfer_run), page_text(page(report)), *csv_files(report).values()
     approve("transfer-varied", "\n\n".join(texts))
 
 

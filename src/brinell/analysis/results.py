@@ -11,6 +11,9 @@ from pydantic import AliasChoices, ConfigDict, Field
 from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import ClaimingResult, Result
 
+ACCURACY = "accuracy"
+"""The quantity of most rates."""
+
 
 class Rate(Result):
     """A proportion with its 95 % Wilson interval and its denominator."""
@@ -29,6 +32,8 @@ class Rate(Result):
     """Samples among them that count as right: classified correctly, or robust at `eps`."""
     missing: int = 0
     """Samples that could not be judged here and are in neither `k` nor `n`."""
+    quantity: str = Field(default=ACCURACY, exclude_if=lambda quantity: quantity == ACCURACY)
+    """Name of what is counted; left out of the JSON where it is accuracy, clean or robust."""
 
 
 class Share(Result):

@@ -23,6 +23,7 @@ from brinell.analysis.grid import (
 )
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
+    ACCURACY,
     AuditResult,
     ClassMean,
     ClassResult,
@@ -177,11 +178,11 @@ def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
     ]
 
 
-def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0) -> Rate:
+def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = ACCURACY) -> Rate:
     """`k` of `n` with its interval; without value and interval where `n` is 0."""
     interval = wilson(k, n)
     low, high = interval if interval is not None else (None, None)
-    return Rate(eps=eps, value=k / n if n else None, low=low, high=high, n=n, k=k, missing=missing)
+    return Rate(eps=eps, value=k / n if n else None, low=low, high=high, n=n, k=k, missing=missing, quantity=quantity)
 
 
 def share(hits: Iterable[bool]) -> Share:

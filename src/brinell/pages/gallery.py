@@ -18,9 +18,9 @@ from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
 from brinell.pages.figures import Frame, polyline, svg
 from brinell.pages.format import NBSP, count, norm, percent, short
-from brinell.report import traces
-from brinell.report.film import film, most_changed, thumbnail, weight
-from brinell.report.pictures import THUMBNAIL, amplification, picture
+from brinell.reports import traces
+from brinell.reports.film import film, most_changed, thumbnail, weight
+from brinell.reports.pictures import THUMBNAIL, amplification, picture
 from brinell.store.rows import take
 from brinell.store.run import Run
 

@@ -25,7 +25,7 @@ from brinell.core.record import Records
 from brinell.pages import figures, page, threshold_page
 from brinell.pages import format as words
 from brinell.pages.tables import tables
-from brinell.report.html import script
+from brinell.reports.html import script
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 from brinell.store.run import Run, threshold_of
@@ -134,7 +134,7 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
 @functools.lru_cache(maxsize=32)
 def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., object]], ...]) -> jinja2.Template:
     """The compiled template, which takes longer to compile than to fill: a process that writes several pages compiles it once."""
-    shared = jinja2.ChoiceLoader([jinja2.PackageLoader("brinell.pages"), jinja2.PackageLoader("brinell.report")])
+    shared = jinja2.ChoiceLoader([jinja2.PackageLoader("brinell.pages"), jinja2.PackageLoader("brinell.reports")])
     environment = jinja2.Environment(
         loader=shared if package == "brinell.pages" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=jinja2.select_autoescape(),

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded
-from brinell.report import html, terminal
-from brinell.report.notebook import notebook
-from brinell.report.values import Code, Report, Seconds
+from brinell.reports import html, terminal
+from brinell.reports.notebook import notebook
+from brinell.reports.values import Code, Report, Seconds
 from brinell.store.folder import MANIFEST
 
 Rows = TypeVar("Rows")

@@ -19,7 +19,7 @@ from brinell.core.settings import Suite
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.npz import Npz
 from brinell.distortions._shared import suite_of
-from brinell.report import html
+from brinell.reports import html
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.studies.corruption import STUDY, CorruptRequest

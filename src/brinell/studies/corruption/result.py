@@ -23,9 +23,9 @@ from brinell.analysis.results import OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.record import Array, column
 from brinell.manifest import Facts, Listing
-from brinell.report.numbers import counted, listed, percent
-from brinell.report.pictures import picture
-from brinell.report.values import Example, Gallery, Measure, Note, Percent, Picture, Report, Table
+from brinell.reports.numbers import counted, listed, percent
+from brinell.reports.pictures import picture
+from brinell.reports.values import Example, Gallery, Measure, Note, Percent, Picture, Report, Table
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.studies.corruption import CorruptRequest

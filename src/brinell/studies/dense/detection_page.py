@@ -11,7 +11,7 @@ from brinell.core.boxes import ERRORS, FALSE, HIT, IGNORED, MISLABELLED, MISPLAC
 from brinell.core.record import Array
 from brinell.pages import figures
 from brinell.pages.html import fill
-from brinell.report.film import thumbnail
+from brinell.reports.film import thumbnail
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.dense.detection_analysis import InputSet, Study, found_boxes, open_study, summary

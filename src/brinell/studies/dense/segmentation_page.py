@@ -13,7 +13,7 @@ from brinell.core.record import Array
 from brinell.pages import figures
 from brinell.pages.gallery import COLOURS
 from brinell.pages.html import fill
-from brinell.report.film import thumbnail
+from brinell.reports.film import thumbnail
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.dense.records import Answers, inputs_path

@@ -11,7 +11,7 @@ from brinell.core.record import Array
 from brinell.pages import format as words
 from brinell.pages.figures import Frame, axis_label, baseline, fitting, key, mark, percent_axis, style_of, svg, tick
 from brinell.pages.html import fill, save_page
-from brinell.report.pictures import picture
+from brinell.reports.pictures import picture
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, format_eps, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder, sample_limits

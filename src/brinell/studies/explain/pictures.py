@@ -13,8 +13,8 @@ from PIL import Image
 from brinell.analysis.saliency import largest
 from brinell.core.record import Array
 from brinell.pages.figures import Frame, svg
-from brinell.report.film import thumbnail
-from brinell.report.traces import Axes
+from brinell.reports.film import thumbnail
+from brinell.reports.traces import Axes
 
 SIDE = 224
 """Longest side of a picture in pixels."""

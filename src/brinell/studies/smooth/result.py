@@ -9,8 +9,8 @@ from brinell.analysis.results import OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Facts, Listing
-from brinell.report.numbers import percent
-from brinell.report.values import Curve, Report, Series, Table
+from brinell.reports.numbers import percent
+from brinell.reports.values import Curve, Report, Series, Table
 from brinell.store import rows
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.smooth import SmoothRequest

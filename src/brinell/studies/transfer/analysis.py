@@ -106,21 +106,18 @@ def _cell(
     right_wrong, wrong_wrong = (int((clean & ~example_right).sum()) for clean in (clean_right, ~clean_right))
     interval = paired_difference(right_right, wrong_right, right_wrong, wrong_wrong)
 
-    rate_name = "accuracy" if criterion is None else "unmet"
+    quantity = "accuracy" if criterion is None else f"share that does not meet {criterion}"
 
     def figures(mask: Array) -> dict[str, Any]:
-        """Accuracy, or the share that does not meet the criterion, and success over the chosen samples."""
-        names = {"accuracy": None, rate_name: rate(int(example_right[mask].sum()), int(mask.sum()))}
-        return names | {"success": share((~example_right[mask & eligible]).tolist())}
+        left = rate(int(example_right[mask].sum()), int(mask.sum()), quantity=quantity)
+        return {"accuracy": left, "success": share((~example_right[mask & eligible]).tolist())}
 
     distortions = sorted(set(answers.distortion.tolist()) - {""})
-    clean = rate(int(clean_right.sum()), len(answers))
     return Cell(
         source=str(source["name"]),
         model=model,
         white_box=model in source["white_box"],
-        clean=clean if criterion is None else None,
-        clean_unmet=None if criterion is None else clean,
+        clean=rate(int(clean_right.sum()), len(answers), quantity=quantity),
         **figures(np.ones(len(answers), dtype=bool)),
         difference=None if not len(answers) else (wrong_right - right_wrong) / len(answers),
         low=interval and interval.low,

@@ -78,35 +78,25 @@ class EvaluatedModel(Result):
 
 
 class Figures(Result):
-    """The share that examples leave of a model, under the name that the criterion of success gives it."""
+    """What is left of a model on examples, and how many of them succeed."""
 
-    accuracy: Rate | None
-    """Accuracy on these examples; null with a criterion of probability."""
-    unmet: Rate | None = None
-    """With a criterion of probability: the share of these examples that do not meet it, not an accuracy; otherwise null."""
-
-    @property
-    def rate(self) -> Rate:
-        """Accuracy, or the share that does not meet a criterion of probability."""
-        rate = self.accuracy or self.unmet
-        assert rate is not None, "one of both is there"
-        return rate
+    accuracy: Rate
+    """Accuracy on these examples; with a criterion of probability, the share of them that do not meet it, as `quantity` says."""
+    success: Share
+    """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
+    classify correctly. With a criterion of probability: of examples that meet it, among those whose clean inputs meet it on none
+    of them."""
 
 
 class ClassCell(Figures, OfClass):
-    """One class of a cell: the examples of this class."""
-
-    success: Share
-    """Success among the examples of this class whose clean inputs both models classify correctly."""
+    """The examples of one class."""
 
 
 class DistortionCell(Figures):
-    """One distortion of a cell, or several placed together: the examples with it."""
+    """The examples with one distortion, or with several placed together."""
 
     distortion: str
     """Names joined by +."""
-    success: Share
-    """Success among the examples with this distortion whose clean inputs both models classify correctly."""
 
 
 class Cell(Figures):
@@ -118,16 +108,10 @@ class Cell(Figures):
     """The model."""
     white_box: bool
     """True if the examples were made on this model."""
-    clean: Rate | None
-    """Accuracy on the clean inputs of these examples; null with a criterion of probability."""
-    clean_unmet: Rate | None = None
-    """With a criterion of probability: the share of these clean inputs that do not meet it; otherwise null."""
-    success: Share
-    """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
-    classify correctly. With a criterion of probability: of examples that meet it, among those whose clean inputs meet it on none
-    of them."""
+    clean: Rate
+    """The same quantity on the clean inputs of these examples."""
     difference: float | None
-    """`accuracy` minus `clean`, or `unmet` minus `clean_unmet`."""
+    """`accuracy` minus `clean`."""
     low: float | None
     """Lower end of its 95 % interval (Newcombe, paired)."""
     high: float | None
@@ -138,13 +122,6 @@ class Cell(Figures):
     """Classes with an example, by index."""
     per_distortion: list[DistortionCell]
     """Figures by distortion; empty for other attacks."""
-
-    @property
-    def clean_rate(self) -> Rate:
-        """The same as `rate` of the clean inputs."""
-        rate = self.clean or self.clean_unmet
-        assert rate is not None, "one of both is there"
-        return rate
 
 
 class TransferResult(FolderResult):

@@ -23,7 +23,6 @@ from brinell.engine.shard import predict, session
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.studies.kit import Call
-from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import families, summarise
 from brinell.studies.transfer.examples import (
     Examples,
@@ -37,6 +36,7 @@ from brinell.studies.transfer.examples import (
 )
 from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
 from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
+from brinell.studies.transfer.report import write
 from brinell.studies.transfer.results import TransferResult
 
 
@@ -225,7 +225,7 @@ def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder
         "seconds": sum(result["seconds"] for result in results.values()),
     }
     TABLE.write(folder, about, rows.concatenate(answers))
-    page.write(folder)
+    write(folder)
 
 
 def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from brinell.analysis.results import Share
 from brinell.core.record import Array
 from brinell.pages.html import fill, save_page
 from brinell.pages.tables import csv_text
-from brinell.report.pictures import picture
+from brinell.reports.pictures import picture
 from brinell.studies.unrestricted import words
 from brinell.studies.unrestricted.analysis import Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun

@@ -10,10 +10,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from brinell.report import figures
-from brinell.report.csv import csv_files
-from brinell.report.numbers import detail_text, full_text, is_proportion, main_text, share_of
-from brinell.report.values import Bars, Code, Curve, Link, Report, Table
+from brinell.reports import figures
+from brinell.reports.csv import csv_files
+from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
+from brinell.reports.values import Bars, Code, Curve, Link, Report, Table
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 
@@ -58,7 +58,7 @@ def render(name: str, **values: Any) -> str:
 def environment() -> jinja2.Environment:
     """Templates of this room, with what cells and figures look like."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("brinell.report"),
+        loader=jinja2.PackageLoader("brinell.reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from _browser import check_everywhere, chromium
 from brinell.analysis.robust_accuracy import rate
-from brinell.report import html, markdown, numbers, terminal
-from brinell.report.csv import csv_files, table_csv
-from brinell.report.values import (
+from brinell.reports import html, markdown, numbers, terminal
+from brinell.reports.csv import csv_files, table_csv
+from brinell.reports.values import (
     Bars,
     Code,
     Curve,

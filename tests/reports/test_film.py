@@ -7,9 +7,9 @@ import re
 import numpy as np
 from PIL import Image
 
-from brinell.report import film as filmstrip
-from brinell.report.film import film
-from brinell.report.pictures import picture
+from brinell.reports import film as filmstrip
+from brinell.reports.film import film
+from brinell.reports.pictures import picture
 
 
 def video(frames: int = 10, side: int = 12, channels: int = 3) -> np.ndarray:

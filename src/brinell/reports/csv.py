@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from brinell.core.outward import cell as safe_cell
-from brinell.report.numbers import is_proportion
-from brinell.report.values import Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
+from brinell.reports.numbers import is_proportion
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.report import traces
+from brinell.reports import traces
 
 SAMPLING = {"rate": 125.0, "unit": "mV", "start": -0.496, "leads": ["MLII"]}
 

@@ -9,8 +9,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from brinell.core.outward import printable
-from brinell.report.numbers import detail_text, main_text, share_of
-from brinell.report.values import Note, Report, Table
+from brinell.reports.numbers import detail_text, main_text, share_of
+from brinell.reports.values import Note, Report, Table
 
 WIDTH = 80
 STYLES = {"stop": "bold red", "warn": "yellow", "note": "dim"}

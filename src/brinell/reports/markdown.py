@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from brinell.core.outward import markdown as safe
-from brinell.report.numbers import detail_text, main_text
-from brinell.report.values import Facts, Report, Table
+from brinell.reports.numbers import detail_text, main_text
+from brinell.reports.values import Facts, Report, Table
 
 
 def markdown(report: Report) -> str:

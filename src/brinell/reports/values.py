@@ -187,7 +187,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture of an example, drawn by `report.pictures`, with its caption."""
+    """One picture of an example, drawn by `reports.pictures`, with its caption."""
 
     image: Markup
     caption: str = ""

@@ -2,8 +2,8 @@
 
 from markupsafe import Markup, escape
 
-from brinell.report.html import page
-from brinell.report.values import Report
+from brinell.reports.html import page
+from brinell.reports.values import Report
 
 PAGE_BYTES = 4 * 2**20
 """A page larger than this is not copied into a notebook."""

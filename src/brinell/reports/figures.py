@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from brinell.report.numbers import full_text, short, whole
-from brinell.report.values import Bars, Curve, Figure, Series
+from brinell.reports.numbers import full_text, short, whole
+from brinell.reports.values import Bars, Curve, Figure, Series
 
 FONT, SMALL_FONT = 12.5, 11.5
 """Sizes of the letters of figures in the style sheet."""

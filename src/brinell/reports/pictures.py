@@ -5,8 +5,8 @@ from markupsafe import Markup
 from PIL import Image
 
 from brinell.core.record import Array
-from brinell.report.figures import Frame, polyline, svg
-from brinell.report.film import film, thumbnail
+from brinell.reports.figures import Frame, polyline, svg
+from brinell.reports.film import film, thumbnail
 
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.core.record import Array
-from brinell.report.figures import GAP, SMALL_FONT, Frame, baseline, fitting, levels, svg, tick
-from brinell.report.numbers import percent, short
+from brinell.reports.figures import GAP, SMALL_FONT, Frame, baseline, fitting, levels, svg, tick
+from brinell.reports.numbers import percent, short
 
 LANES = 3
 """Channels shown at most: those that changed most."""

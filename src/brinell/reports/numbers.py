@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.report.values import Code, Detail, Link, Measure, Percent, Points, PValue, Seconds
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Seconds
 
 NONE = "–"
 NBSP, THIN = "\u00a0", "\u202f"

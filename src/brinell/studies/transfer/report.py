@@ -1,0 +1,289 @@
+"""What a transfer says: the best sources, the most and least affected models, the matrix and its tables."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from brinell.analysis.inference import significant
+from brinell.reports import html, terminal
+from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
+from brinell.reports.values import Block, Code, Detail, Measure, Note, Percent, Report, Seconds, Table
+from brinell.store.folder import PAGE
+from brinell.studies.transfer.analysis import summarise
+from brinell.studies.transfer.records import TABLE
+from brinell.studies.transfer.results import Cell, EvaluatedModel, TransferResult
+
+CLASSES = 20
+"""The page shows figures by class up to this number of classes; the CSV always does."""
+PAIRED = "paired on the same samples, corrected for all pairs"
+NO_ORDER = "No order of the sources is shown: two or more of them share no target, so they cannot be compared. Add a model."
+RANKS = (
+    "Ranks order the sources made in this transfer, which share their samples. Each two are compared on the models that neither "
+    "was made on; where two share none, no source has a rank. The 95 % intervals of the ranks hold together: they follow from "
+    "paired comparisons of all sources, corrected for their number."
+)
+
+
+def report(result: TransferResult) -> Report:
+    """What the page, the terminal and the CSV files say."""
+    criterion = f"; {result.criterion}" if result.criterion else ""
+    attack = f"; made by {result.attack}" if result.attack else ""
+    size = f"{counted(len(result.sources), 'source')}, {counted(len(result.models), 'model')}"
+    return Report(
+        verb="transfer",
+        title="Transfer of adversarial examples between models",
+        subject=f"{result.data}; {budget(result)}{criterion}{attack}; {size}",
+        sentences=sentences(result),
+        blocks=[*_matrices(result), _sources(result), *_parts(result), _cells(result)],
+        notes=[Note("coverage", "note", text) for text in result.notes],
+    )
+
+
+def lines(result: TransferResult) -> Iterator[str]:
+    """The result as a terminal shows it."""
+    yield from terminal.lines(report(result))
+    yield f"page: {result.folder}/{PAGE}"
+
+
+def write(path: Path | str) -> Path:
+    """Write page and tables into a transfer folder, from its rows; returns the path of the page.
+
+    Raises:
+        RequestError: the folder holds no transfer, or a file in it is damaged.
+        StoppedError: the folder cannot be written.
+    """
+    folder = TABLE.read(path)
+    result, manifest = summarise(folder), folder.manifest
+    provenance = [
+        ("forward evaluations", result.passes),
+        ("time", Seconds(result.seconds)),
+        ("repeat", Code(manifest["command"])),
+    ]
+    return html.write(folder.path, replace(report(result), request=manifest["request"], provenance=provenance))
+
+
+def _matrices(result: TransferResult) -> list[Table]:
+    """Success, and what is left of each model, source by model."""
+    names = [model.model for model in result.models]
+    matrix = {(cell.source, cell.model): cell for cell in result.cells}
+    if result.criterion is None:
+        success = (
+            "Examples that the model in the column misclassifies, among those whose clean inputs this model and the source both "
+            "classify correctly."
+        )
+        title, lead = "Accuracy on the examples", "Accuracy of the model in the column on each source's examples."
+    else:
+        success = (
+            f"Examples that meet {result.criterion} on the model in the column, among those whose clean inputs meet it neither "
+            "on this model nor on the source."
+        )
+        title = f"Examples that do not meet {result.criterion}"
+        lead = f"Share of each source's examples that do not meet {result.criterion} on the model in the column; not an accuracy."
+
+    def change(cell: Cell) -> Detail:
+        interval = f" ({points(cell.low)} to {points(cell.high)})" if cell.low is not None else ""
+        return Detail(percent(cell.accuracy.value), f"{points(cell.difference)}{interval}, p {p_value(cell.p)}")
+
+    return [
+        Table(
+            title="Success, source by model",
+            columns=("made on", *names, "others, mean"),
+            rows=[
+                (
+                    Detail(source.name, counted(source.n, "example")),
+                    *(_success(matrix[source.name, name]) for name in names),
+                    Percent(source.success),
+                )
+                for source in result.sources
+            ],
+            text=f"{success} White-box cells: the examples were made on this model.",
+            heat=True,
+            reverse=True,
+            terminal=True,
+        ),
+        Table(
+            title=title,
+            columns=("made on", *names),
+            rows=[
+                ("clean", *(matrix[result.sources[0].name, name].clean for name in names)),
+                *((source.name, *(change(matrix[source.name, name]) for name in names)) for source in result.sources),
+            ],
+            text=f"{lead} Below it: the change from the clean inputs of the same samples, in percentage points, with its "
+            "interval and McNemar's exact p, corrected for the number of cells (Holm).",
+            folded=True,
+        ),
+    ]
+
+
+def _success(cell: Cell) -> object:
+    return Detail(cell.success, "white-box") if cell.white_box else cell.success
+
+
+def _sources(result: TransferResult) -> Table:
+    columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean", "lowest")
+    return Table(
+        title="The sources",
+        columns=(*columns, "rank", "forwards", "backwards", "time"),
+        rows=[
+            (
+                source.name,
+                source.n,
+                source.missing,
+                source.median_l2,
+                source.max_linf,
+                Percent(source.success),
+                Percent(source.min_success),
+                None if source.rank is None else Measure(source.rank.rank, source.rank.low, source.rank.high),
+                source.forwards,
+                source.backwards,
+                Seconds(source.seconds),
+            )
+            for source in result.sources
+        ],
+        name="sources",
+        text=RANKS,
+    )
+
+
+def _parts(result: TransferResult) -> Iterator[Block]:
+    """Success by class and by distortion."""
+    names = [model.model for model in result.models]
+    classes = {part.class_: part.name for cell in result.cells for part in cell.per_class}
+    success = {(cell.source, cell.model, part.class_): part.success for cell in result.cells for part in cell.per_class}
+    if len(classes) <= CLASSES:
+        yield Table(
+            title="Class by class",
+            columns=("class", "made on", *names),
+            rows=[
+                (text, source.name, *(success.get((source.name, name, number)) for name in names))
+                for source in result.sources
+                for number, text in sorted(classes.items())
+            ],
+            text="Success, as above, by class.",
+            heat=True,
+            reverse=True,
+            folded=True,
+        )
+    distortions = [
+        (cell.source, cell.model, part.distortion, part.accuracy, part.success)
+        for cell in result.cells
+        for part in cell.per_distortion
+    ]
+    if distortions:
+        columns = ("source", "model", "distortion", result.cells[0].accuracy.quantity, "success")
+        yield Table(title="By distortion", columns=columns, rows=distortions, folded=True)
+
+
+def _cells(result: TransferResult) -> Table:
+    """All cells with their classes and distortions, for the CSV file."""
+    rows: list[tuple[object, ...]] = []
+    for cell in result.cells:
+        head = (cell.source, cell.model, cell.white_box)
+        rows.append((*head, None, None, cell.accuracy, cell.success))
+        rows += [(*head, part.name, None, part.accuracy, part.success) for part in cell.per_class]
+        rows += [(*head, None, part.distortion, part.accuracy, part.success) for part in cell.per_distortion]
+    columns = ("source", "model", "white_box", "class", "distortion", result.cells[0].accuracy.quantity, "success")
+    return Table(title="Cells", columns=columns, rows=rows, name="cells", page=False)
+
+
+def sentences(result: TransferResult) -> list[str]:
+    """Summarise the best sources, the most and least affected models, the white-box gap, and the cells without an effect."""
+    found = (_best_source(result), _all_round(result), _most_affected(result), _white_box_gap(result), _harmless_cells(result))
+    return [sentence for sentence in found if sentence]
+
+
+def _best_source(result: TransferResult) -> str:
+    """Sentence on the source whose examples transfer best."""
+    ranked = [source for source in result.sources if source.rank is not None]
+    if not ranked:
+        made = [source for source in result.sources if source.kind == "made" and source.success is not None]
+        return NO_ORDER if len(made) > 1 else ""
+    first = max(ranked, key=lambda source: (source.rank is not None and source.rank.high == 1, source.success or 0.0))
+    assert first.rank is not None
+    share = f"{percent(first.success)} of its examples succeed on models that it was not made on, on average"
+    if first.rank.high == 1:
+        return f"{first.name} is the best source: {share}. Each other source is shown to be worse on shared targets ({PAIRED})."
+    if first.rank.low > 1:
+        return f"{first.name} has the highest success ({share}), but no source is shown to be the best ({PAIRED})."
+    return f"{first.name} has the highest success ({share}), but {listed(first.rivals)} may be as good ({PAIRED})."
+
+
+def _all_round(result: TransferResult) -> str:
+    """The source with the largest minimum success on these samples, unless it is also the best on average."""
+    candidates = [source for source in result.sources if source.min_success is not None and source.rank is not None]
+    if len(candidates) < 2:
+        return ""
+    best = max(candidates, key=lambda source: source.min_success or 0.0)
+    if not best.min_success or best.rank is None or best.rank.rank == 1:
+        return ""
+    return (
+        f"On these samples {best.name} has the highest minimum: at least {percent(best.min_success)} of its examples succeed on "
+        "every other model."
+    )
+
+
+def _most_affected(result: TransferResult) -> str:
+    """The models on which examples made on other models succeed least and most."""
+    models = sorted((model for model in result.models if model.success is not None), key=lambda model: model.success or 0.0)
+    if len(models) < 2:
+        return ""
+    lowest, highest = models[0], models[-1]
+    shares = f"{percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} ({highest.model}) of the samples"
+    if lowest.rank is None or highest.rank is None:
+        reason = "; the models are not compared, because two or more share no source."
+    elif highest.model in lowest.rivals or highest.rank.rank >= lowest.rank.rank:
+        reason = f": these samples do not show that the models differ ({PAIRED})."
+    else:
+        clauses = [
+            f"{extreme} on {model.model} ({percent(model.success)} on average{_doubt(model)})"
+            for extreme, model in (("least", lowest), ("most", highest))
+        ]
+        return f"Examples made on other models succeed {' and '.join(clauses)}."
+    return f"Examples made on other models succeed on {shares}{reason}"
+
+
+def _doubt(model: EvaluatedModel) -> str:
+    """A clause on the models that may be at the same end of the order; empty without one."""
+    verb = "do" if len(model.rivals) > 1 else "does"
+    return f"; {listed(model.rivals)} {verb} not differ significantly" if model.rivals else ""
+
+
+def _white_box_gap(result: TransferResult) -> str:
+    """Sentence on success on the model itself and on other models."""
+    shares = {
+        kind: [cell.success.value for cell in result.cells if cell.white_box == kind and cell.success.value is not None]
+        for kind in (True, False)
+    }
+    if not all(shares.values()):
+        return ""
+    white, black = (percent(sum(values) / len(values)) for values in shares.values())
+    return (
+        f"{white} of the examples succeed on the models that they were made on, and {black} on other models (means over "
+        f"{len(shares[True])} and {len(shares[False])} cells)."
+    )
+
+
+def _harmless_cells(result: TransferResult) -> str:
+    """Sentence on cells in which no loss of accuracy is shown, and on the loss that their intervals allow."""
+    others = [cell for cell in result.cells if not cell.white_box]
+    harmless = [cell for cell in others if cell.p is not None and not (significant(cell.p) and (cell.difference or 0.0) < 0)]
+    if not harmless:
+        return ""
+    loss = "loss of accuracy" if result.criterion is None else f"effect on {result.criterion}"
+    largest = max(-100 * (cell.low or 0.0) for cell in harmless)
+    size = counted(max(cell.accuracy.n for cell in harmless), "sample")
+    return (
+        f"In {len(harmless)} of the {len(others)} black-box cells no {loss} is shown by {size} (McNemar, corrected for the "
+        f"number of cells); one of {largest:.1f} points is not excluded."
+    )
+
+
+def budget(result: TransferResult) -> str:
+    """The budget of examples that were made or read from runs, and the largest change of a benchmark set, which has none."""
+    parts = []
+    if any(source.kind != "set" for source in result.sources):
+        parts.append(f"{distance(result.distance)} up to {result.eps_text}")
+    changes = [source.max_linf for source in result.sources if source.kind == "set" and source.max_linf is not None]
+    if changes:
+        parts.append(f"benchmark sets with changes up to {short(max(changes))} in Linf")
+    return ", ".join(parts)
