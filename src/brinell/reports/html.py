@@ -74,7 +74,7 @@ def environment() -> jinja2.Environment:
         "is_proportion": is_proportion,
         "is_text": lambda value: isinstance(value, str | Link | list | tuple),
         "kind_of": lambda block: type(block).__name__,
-        "left": lambda table, column: column > 0 and all(isinstance(row[column], str | Link | None) for row in table.rows),
+        "left": lambda table, column: column > 0 and _is_text(table, column),
         "legend": figures.legend,
         "setting": lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value),
         "slug": slug,
@@ -96,12 +96,16 @@ def content(value: Any) -> Markup:
 
 def heat_class(value: Any, table: Table) -> str:
     """The class of a shaded cell: h0 for all samples right, h10 for none; empty for other cells."""
-    if not table.heat:
-        return ""
     share = share_of(value)
-    if share is None:
-        return "none"
+    if not table.heat or share is None:
+        return "none" if table.heat and value is None else ""
     return f"h{round(SHADES * (share if table.reverse else 1 - share))}"
+
+
+def _is_text(table: Table, column: int) -> bool:
+    """True for a column of texts, which stand on the left."""
+    values = [row[column] for row in table.rows if row[column] is not None]
+    return bool(values) and all(isinstance(value, str | Link) for value in values)
 
 
 def breakable(text: str) -> Markup:

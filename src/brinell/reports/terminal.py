@@ -5,14 +5,15 @@ from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
 from brinell.core.outward import printable
 from brinell.reports.numbers import detail_text, main_text, share_of
-from brinell.reports.values import Note, Report, Table
+from brinell.reports.values import Detail, Note, Report, Table
 
-WIDTH = 80
+WIDTH, BROAD = 80, 1000
 STYLES = {"stop": "bold red", "warn": "yellow", "note": "dim"}
 
 
@@ -31,7 +32,9 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     if hidden:
         console.print(Text(f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows {'them' if hidden > 1 else 'it'}", style="dim"))
     for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
-        console.print(_grid(table))
+        grid = _grid(table, intervals=True)
+        fits = Measurement.get(console, console.options.update(width=BROAD), grid).maximum <= console.width
+        console.print(grid if fits else _grid(table, intervals=False))
     for step in report.steps:
         console.print(Text(f"next: {_plain(step.text)}"))
         console.print(Text(f"  {printable(step.command)}", style="cyan"), soft_wrap=True)
@@ -44,23 +47,24 @@ def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Itera
     yield from (line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def _grid(table: Table) -> Grid:
+def _grid(table: Table, *, intervals: bool) -> Grid:
     """A table with numbers on the right, intervals dim beside them, and long texts wrapped."""
     grid = Grid(box=box.SIMPLE_HEAD, title=_plain(table.title), title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(table.columns):
         numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
         grid.add_column(_plain(name), justify="right" if numeric else "left", overflow="fold")
     for row in table.rows:
-        grid.add_row(*(_cell(value, table) for value in row))
+        grid.add_row(*(_cell(value, table, intervals) for value in row))
     return grid
 
 
-def _cell(value: object, table: Table) -> Text:
+def _cell(value: object, table: Table, intervals: bool) -> Text:
     text = Text(_plain(main_text(value)))
     share = share_of(value)
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
-    if (detail := detail_text(value)) and not (table.heat and len(table.columns) > 4):
+    detail = detail_text(value) if intervals else value.text if isinstance(value, Detail) else ""
+    if detail:
         text.append(f" {_plain(detail)}", style="dim")
     return text
 

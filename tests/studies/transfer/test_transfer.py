@@ -183,7 +183,7 @@ def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path
     page = (transfer.path / "report.html").read_text()
     assert Path(brinell.report(transfer_result)).read_text() == page, "brinell report writes the same page"
     assert "http:" not in page and page.count("white-box</small>") == 3
-    with pytest.raises(RequestError, match="holds a transfer: add resume=True to go on with it, or choose another out="):
+    with pytest.raises(RequestError, match="holds a transfer: add --resume to go on with it, or choose another --out"):
         brinell.transfer(model=[near_model(), far_model()], data=(X, Y), eps=0.15, out=transfer_result.folder)
     with pytest.raises(RequestError, match="is no transfer folder"):
         TABLE.read(tmp_path)

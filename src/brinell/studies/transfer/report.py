@@ -11,7 +11,7 @@ from brinell.reports.values import Block, Code, Detail, Measure, Note, Percent, 
 from brinell.store.folder import PAGE
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.records import TABLE
-from brinell.studies.transfer.results import Cell, EvaluatedModel, TransferResult
+from brinell.studies.transfer.results import Cell, EvaluatedModel, SourceResult, TransferResult
 
 CLASSES = 20
 """The page shows figures by class up to this number of classes; the CSV always does."""
@@ -87,16 +87,17 @@ def _matrices(result: TransferResult) -> list[Table]:
     return [
         Table(
             title="Success, source by model",
-            columns=("made on", *names, "others, mean"),
+            columns=("made on", *names, "others, mean", "rank"),
             rows=[
                 (
-                    Detail(source.name, counted(source.n, "example")),
+                    source.name,
                     *(_success(matrix[source.name, name]) for name in names),
                     Percent(source.success),
+                    _rank(source),
                 )
                 for source in result.sources
             ],
-            text=f"{success} White-box cells: the examples were made on this model.",
+            text=f"{success} White-box cells: the examples were made on this model. {RANKS}",
             heat=True,
             reverse=True,
             terminal=True,
@@ -119,11 +120,15 @@ def _success(cell: Cell) -> object:
     return Detail(cell.success, "white-box") if cell.white_box else cell.success
 
 
+def _rank(source: SourceResult) -> Measure | None:
+    return None if source.rank is None else Measure(source.rank.rank, source.rank.low, source.rank.high)
+
+
 def _sources(result: TransferResult) -> Table:
     columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean", "lowest")
     return Table(
         title="The sources",
-        columns=(*columns, "rank", "forwards", "backwards", "time"),
+        columns=(*columns, "forwards", "backwards", "time"),
         rows=[
             (
                 source.name,
@@ -133,7 +138,6 @@ def _sources(result: TransferResult) -> Table:
                 source.max_linf,
                 Percent(source.success),
                 Percent(source.min_success),
-                None if source.rank is None else Measure(source.rank.rank, source.rank.low, source.rank.high),
                 source.forwards,
                 source.backwards,
                 Seconds(source.seconds),
@@ -141,7 +145,6 @@ def _sources(result: TransferResult) -> Table:
             for source in result.sources
         ],
         name="sources",
-        text=RANKS,
     )
 
 
@@ -188,24 +191,29 @@ def _cells(result: TransferResult) -> Table:
 
 def sentences(result: TransferResult) -> list[str]:
     """Summarise the best sources, the most and least affected models, the white-box gap, and the cells without an effect."""
-    found = (_best_source(result), _all_round(result), _most_affected(result), _white_box_gap(result), _harmless_cells(result))
+    found = (*_best_source(result), _all_round(result), _most_affected(result), _white_box_gap(result), _harmless_cells(result))
     return [sentence for sentence in found if sentence]
 
 
-def _best_source(result: TransferResult) -> str:
-    """Sentence on the source whose examples transfer best."""
+def _best_source(result: TransferResult) -> Iterator[str]:
+    """Sentences on the source whose examples transfer best."""
     ranked = [source for source in result.sources if source.rank is not None]
     if not ranked:
         made = [source for source in result.sources if source.kind == "made" and source.success is not None]
-        return NO_ORDER if len(made) > 1 else ""
+        yield NO_ORDER * (len(made) > 1)
+        return
     first = max(ranked, key=lambda source: (source.rank is not None and source.rank.high == 1, source.success or 0.0))
     assert first.rank is not None
     share = f"{percent(first.success)} of its examples succeed on models that it was not made on, on average"
     if first.rank.high == 1:
-        return f"{first.name} is the best source: {share}. Each other source is shown to be worse on shared targets ({PAIRED})."
-    if first.rank.low > 1:
-        return f"{first.name} has the highest success ({share}), but no source is shown to be the best ({PAIRED})."
-    return f"{first.name} has the highest success ({share}), but {listed(first.rivals)} may be as good ({PAIRED})."
+        yield f"{first.name} is the best source: {share}."
+        yield f"Each other source is shown to be worse on shared targets ({PAIRED})."
+    elif first.rank.low > 1:
+        yield f"{first.name} has the highest success: {share}."
+        yield f"No source is shown to be the best ({PAIRED})."
+    else:
+        yield f"{first.name} has the highest success: {share}."
+        yield f"{listed(first.rivals)} may be as good ({PAIRED})."
 
 
 def _all_round(result: TransferResult) -> str:
