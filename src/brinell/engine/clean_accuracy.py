@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from brinell.core.checks import Code, Finding
+from brinell.core.checks import TOO_FEW, Code, Finding, exact_test
 from brinell.core.intervals import wilson
 from brinell.core.model import Model
 from brinell.core.record import Array
@@ -18,8 +18,6 @@ from brinell.engine.mistakes import Answers, chance, find_mistakes, is_far_bette
 
 SAMPLES = 64
 """Number of samples on which changes are tried, spread over the classes."""
-MIN_SAMPLES = 12
-"""Fewest samples with which accuracy is compared with chance."""
 
 
 def check_clean_accuracy(
@@ -48,11 +46,12 @@ def check_clean_accuracy(
     """
     is_correct, n, index = pred == labels, len(labels), spread_by_class(labels, SAMPLES)
     k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
-    low, high = wilson(k, n) or (0.0, 1.0)
+    low, _ = wilson(k, n) or (0.0, 1.0)
     answers = Answers(model, pred, labels, load, index, classes=classes, spec=spec, batch_size=batch_size)
     mistakes = find_mistakes(answers) if is_far_better(int(is_correct[index].sum()), len(index), len(index)) else []
     reasons = [str(mistake) for mistake in mistakes]
-    is_chance = low <= limit and n >= MIN_SAMPLES and high < (1 + limit) / 2
+    is_below, error_rate = exact_test(n - k, n, (1 - limit) / 2)  # half of the way from chance to always right
+    is_chance = low <= limit and is_below
     if is_chance and len(np.unique(labels)) < 2:
         reasons.insert(0, f"all {n} labels are {labels[0]}, so that nothing shows whether the model tells classes apart")
     elif is_chance and len(np.unique(pred)) < 2:
@@ -65,12 +64,21 @@ def check_clean_accuracy(
         if is_chance and not mistakes:
             text += ": the labels do not belong to the inputs, or the model does not know these classes"
         cause = f"on clean inputs {reasons[-1]}"
-        return Finding(code=Code.CLEAN, passed=False, text=text, figure=k / n, limit=limit, cause=cause), answers.forwards
-    if low > limit:
-        text = f"{summary}, and chance is {limit:.3f}"
-        return Finding(code=Code.CLEAN, passed=True, text=text, figure=k / n, limit=limit), answers.forwards
-    text = f"cannot tell with {n} sample{'s' * (n != 1)}: {summary}, and chance is {limit:.3f}"
-    return Finding(code=Code.CLEAN, passed=None, text=text, figure=k / n, limit=limit), answers.forwards
+        passed, reason = False, None
+    else:
+        text, cause = f"{summary}, and chance is {limit:.3f}", None
+        passed, reason = (True, None) if low > limit else (None, TOO_FEW)
+    finding = Finding(
+        code=Code.CLEAN,
+        passed=passed,
+        text=text if reason is None else f"{reason}: {text}",
+        figure=k / n,
+        limit=limit,
+        error_rate=error_rate,
+        cause=cause,
+        reason=reason,
+    )
+    return finding, answers.forwards
 
 
 def spread_by_class(labels: Array, count: int) -> Array:

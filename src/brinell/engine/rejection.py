@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.checks import EXTRA, Code, Finding
-from brinell.core.intervals import wilson
+from brinell.core.checks import ERROR_RATE, EXTRA, Code, Finding, exact_test
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.record import CLEAN, Outcome, Records
@@ -87,8 +86,14 @@ def _lead(logits: Tensor, reject: int) -> Tensor:
 
 
 def extra_class_warning(records: Records, model: str, classes: int) -> dict[str, str]:
-    """Warning about the class numbered `classes` or higher that attracts most fooled samples, if their share is significant."""
+    """Warning about the class numbered `classes` or higher that attracts most fooled samples, if their share is significant.
+
+    In few samples a class may be missing by chance; then nothing is said.
+    """
     is_model = records.model == model
+    clean = np.ma.getdata(records.clean_pred)[is_model & (records.attack == CLEAN)]
+    if (classes / (classes + 1)) ** len(clean) > ERROR_RATE:
+        return {}
     fooled = is_model & (records.outcome == Outcome.FOOLED) & ~np.ma.getmaskarray(records.adv_pred)
     first = np.unique(records.sample_id[fooled], return_index=True)[1]
     predictions = np.ma.getdata(records.adv_pred)[fooled][first]
@@ -96,13 +101,11 @@ def extra_class_warning(records: Records, model: str, classes: int) -> dict[str,
     if not len(extra):
         return {}
     top, k = int(extra[counts.argmax()]), int(counts.max())
-    interval = wilson(k, len(predictions))
-    if interval is None or interval.low <= MIN_EXTRA_SHARE:
+    if not exact_test(k, len(predictions), MIN_EXTRA_SHARE)[0]:
         return {}
-    clean = int((np.ma.getdata(records.clean_pred)[is_model & (records.attack == CLEAN)] == top).sum())
     text = (
-        f"{k} of {len(predictions)} adversarial inputs and {clean} clean ones are taken for class {top}, which the data has not: "
-        f"if the model rejects inputs by it, give --reject-class {top}, and such an input is no success; otherwise it is a "
-        "class as any"
+        f"{k} of {len(predictions)} adversarial inputs and {int((clean == top).sum())} clean ones are taken for class {top}, which "
+        f"the data has not: if the model rejects inputs by it, give --reject-class {top}, and such an input is no success; "
+        "otherwise it is a class as any"
     )
     return {EXTRA: text}
