@@ -5,6 +5,12 @@ import sys
 import tomllib
 from importlib.metadata import entry_points
 
+import pytest
+import torch
+
+from brinell.datasets.digits import Digits
+from brinell.pytest_plugin import _audit
+
 pytest_plugins = ("pytester",)
 CONFTEST = """
 import numpy as np
@@ -99,3 +105,26 @@ def test_listing_imports_neither_torch_nor_numpy(pytester, root):
 def test_nothing_else_imports_pytest(root):
     files = [path for path in (root / "src").rglob("*.py") if "import pytest" in path.read_text(encoding="utf-8")]
     assert [path.name for path in files if "testing" not in path.parts] == ["pytest_plugin.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_guides_example_tells_masked_gradients_from_a_linear_model(masked):
+    """docs/guides/ci-gate.md: any slice of 20 digits at 8/255 passes, and none behind a rounding, which has no gradient."""
+    data = Digits()()
+    x, y = data.load(range(539)), torch.from_numpy(data.labels()[:539])
+    linear, places = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), torch.randperm(539)
+    optimiser = torch.optim.Adam(linear.parameters(), 0.05)
+    for _ in range(100):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(linear(x[places[:300]]), y[places[:300]]).backward()
+        optimiser.step()
+
+    class Rounded(torch.nn.Sequential):
+        def forward(self, x):
+            return super().forward((15 * x).round() / 15)
+
+    part = places[300:320] if masked else places[400:420]
+    model = Rounded(linear) if masked else linear
+    _, failures = _audit((), {"model": model, "data": (x[part], y[part]), "eps": 8 / 255, "progress": False}, {"robust": 0.1})
+    assert bool(failures) is masked, failures

@@ -104,8 +104,8 @@ def extra_class_warning(records: Records, model: str, classes: int) -> dict[str,
     if not exact_test(k, len(predictions), MIN_EXTRA_SHARE)[0]:
         return {}
     text = (
-        f"{k} of {len(predictions)} adversarial inputs and {int((clean == top).sum())} clean ones are taken for class {top}, which "
-        f"the data has not: if the model rejects inputs by it, give --reject-class {top}, and such an input is no success; "
+        f"{k} of {len(predictions)} adversarial inputs and {int((clean == top).sum())} clean ones are taken for class {top}, "
+        f"which the data has not: if the model rejects inputs by it, give --reject-class {top}, and such an input is no success; "
         "otherwise it is a class as any"
     )
     return {EXTRA: text}
