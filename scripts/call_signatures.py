@@ -7,7 +7,6 @@ from typing import Any
 
 from brinell import calls, types
 from brinell.studies import register
-from brinell.studies.kit import Study
 
 STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by `make docs`; do not edit by hand."""
 
@@ -34,17 +33,20 @@ def stub_text() -> str:
         "__version__: str",
         "",
         "def open(folder: Folder) -> Any:",
-        indented_doc(inspect.getdoc(calls.open_folder) or ""),
+        *first_line(calls.open_folder),
     ]
     for study in studies:
-        lines += ["", *stub_call(study)]
+        call = calls.call_of(study)
+        name, *parameters, ending = signature_lines(study.name, inspect.signature(call), body=":")
+        text = " ".join(parameter.strip().replace(" ", "\0") for parameter in parameters)  # a line ends after a parameter
+        filled = textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+        lines += ["", name, filled.replace("\0", " "), ending, *first_line(call)]
     return "\n".join(lines) + "\n"
 
 
-def stub_call(study: Study) -> list[str]:
-    """The lines of one call."""
-    call = calls.call_of(study)
-    return [*signature_lines(study.name, inspect.signature(call), body=":"), indented_doc(call.__doc__ or "")]
+def first_line(call: Any) -> list[str]:
+    """The first line of a docstring, as the body of a function; `help` and the reference have all of it."""
+    return [f'    """{(inspect.getdoc(call) or "").partition(chr(10))[0]}"""']
 
 
 def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") -> list[str]:
@@ -67,8 +69,3 @@ def annotation_text(hint: Any) -> str:
             return name if hint == getattr(types, name) else f"{name} | None"
     text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
-
-
-def indented_doc(text: str) -> str:
-    """A docstring as the body of a function."""
-    return textwrap.indent(f'"""{text}\n"""', "    ")
