@@ -54,12 +54,13 @@ def sound(options: argparse.Namespace) -> None:
         if name not in models:
             models[name] = SOUND[name]()
         model, x, y = models[name][0], models[name][1][rows], models[name][2][rows]
-        attack = "square?steps=200" if name in WITHOUT_GRADIENTS else options.cascade
-        answer, robust = audit(model, x, y, eps, attack, options.seed, norm=norm), None
+        black_box = name in WITHOUT_GRADIENTS
+        asked, attack = (lambda x, net=model: net(x), "square?steps=200") if black_box else (model, options.cascade)
+        answer, robust = audit(asked, x, y, eps, attack, options.seed, norm=norm), None
         linear += name.startswith("linear")
         if answer.failed or answer.headline is None:
             alarms.append(name)
-            if norm == "linf":
+            if norm == "linf" and not black_box:
                 base, pair = replace(load("digits", 1), net=model, x=x, y=y), Pair(defended=model, counterpart=model)
                 robust = int(truth.robust(pair, base, truth.budget(eps), flaw="none", steps=40).sum())
         table.add(number, name, norm, eps, len(y), *answer.cells(), robust)

@@ -5,7 +5,9 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from sklearn.neighbors import KDTree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -177,20 +179,30 @@ class InPrecision(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """Training images vote: with weights that fall with the squared distance, or the nearest seven alone."""
+    """Training images vote with weights that fall with the squared distance."""
 
-    def __init__(self, x: Tensor, y: Tensor, nearest: int | None) -> None:
+    def __init__(self, x: Tensor, y: Tensor) -> None:
         super().__init__()
-        self.nearest = nearest
         self.register_buffer("images", x.flatten(1))
         self.register_buffer("codes", F.one_hot(y).float())
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1, 8, 8) to (n, 10)."""
         distances = torch.cdist(x.flatten(1), self.images).square()
-        if self.nearest is None:
-            return (-2 * distances).softmax(1).matmul(self.codes).clamp_min(1e-20).log()
-        return self.codes[distances.topk(self.nearest, largest=False).indices].sum(1)
+        return (-2 * distances).softmax(1).matmul(self.codes).clamp_min(1e-20).log()
+
+
+class Nearest(nn.Module):
+    """The negative distance to the nearest training image of each class, by search trees: no gradient."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__()
+        self.trees = [KDTree(x[y == label].flatten(1).numpy()) for label in range(10)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1, 8, 8) to (n, 10)."""
+        points = x.detach().flatten(1).numpy()
+        return -torch.from_numpy(np.concatenate([tree.query(points)[0] for tree in self.trees], 1)).float()
 
 
 class Stumps(nn.Module):
@@ -253,6 +265,6 @@ sound("attention", Attention, epochs=8)
 sound("ensemble", Members)
 sound("sparse-features", dense, penalty=2e-4, finish=pruned)
 sound("kept-noise", dense, finish=plus_noise)
-SOUND["soft-neighbours"] = fitted(lambda x, y: Neighbours(x, y, None))
-SOUND["nearest-neighbours"] = fitted(lambda x, y: Neighbours(x, y, 7))
+SOUND["soft-neighbours"] = fitted(Neighbours)
+SOUND["nearest-neighbours"] = fitted(Nearest)
 SOUND["stumps"] = fitted(Stumps)
