@@ -105,7 +105,7 @@ def test_pictures_of_several_sizes_a_missing_picture_and_missing_annotations_are
     with pytest.raises(RequestError, check=refused("datasets._listing.one_size")):
         Boxes(path=str(tmp_path))()
     (tmp_path / "images" / "1.png").unlink()
-    with pytest.raises(RequestError, check=refused("datasets.boxes._picture_path")):
+    with pytest.raises(RequestError, check=refused("datasets._listing.picture_path")):
         Boxes(path=str(tmp_path))()
 
 
