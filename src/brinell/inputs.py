@@ -170,9 +170,6 @@ def models_of(
         answers: kind of the models' answers.
         output: the part of the models' answers that holds the logits.
         in_order: True to bring the answers into the order of the data's classes, matched by name.
-
-    Raises:
-        RequestError: an object is not a model, or does not fit the data.
     """
     models_by_name = {
         name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry

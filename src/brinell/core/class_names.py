@@ -128,9 +128,6 @@ def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ..
         subject: whose names they are, for messages.
         names: one for each class.
         count: number of the model's classes; 1 for one number that tells two classes apart.
-
-    Raises:
-        RequestError: another number of names than of classes, or an empty name.
     """
     texts = tuple(" ".join(str(name).split()) for name in names)
     if texts and len(texts) != max(2, count):
@@ -150,9 +147,6 @@ def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[
         subject: what the mapping is, for messages.
         mapping: number to name.
         inverse: name to number, as `label2id`, if it is stated as well.
-
-    Raises:
-        RequestError: keys that are not 0, 1, 2, ..., or an inverse that contradicts the mapping.
     """
     try:
         by_number = {int(key): str(name) for key, name in mapping.items()}
@@ -175,11 +169,7 @@ def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[
 
 
 def check_unique(names: Sequence[str], subject: str) -> None:
-    """Refuse a name that occurs twice.
-
-    Raises:
-        RequestError: there is one.
-    """
+    """Refuse a name that occurs twice."""
     if len(set(names)) == len(names):
         return
     duplicate = next(name for index, name in enumerate(names) if name in names[:index])

@@ -14,12 +14,10 @@ from types import ModuleType
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
-from brinell.core.suggestions import nearest_names, suggestion
+from brinell.core.suggestions import nearest_names
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 """The beginning of a path on Windows, whose colon separates no name from a path."""
-DYNAMIC = re.compile(r"import\s+\*|import_module|__\w*(?:dict|import|getattr)__|\b(?:globals|locals|vars|setattr|exec|eval)\b")
-"""Words of a Python file that may give names which its text does not have."""
 PREFIX = "brinell_scratch_"
 """Beginning of the names of the modules that users' files become."""
 MOST_ENTRIES = 1000
@@ -65,11 +63,7 @@ def path_hint(path: str | os.PathLike[str]) -> str:
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:
-    """Refuse a path of another system, which would become the name of one folder or file here; one that exists is fine.
-
-    Raises:
-        RequestError: the path begins with the letter of a drive or has back slashes, and this system has slashes.
-    """
+    """Refuse a path of another system, which would become the name of one folder or file here; one that exists is fine."""
     text = os.fspath(path)
     if os.sep == "/" and (is_windows_path(text) or "\\" in text) and not os.path.exists(text):
         raise RequestError(f"there is no file or folder {text}{path_hint(text)}")
@@ -93,19 +87,6 @@ def bound_names(file: Path) -> list[str]:
             targets = (target.id for target in node.targets if isinstance(target, ast.Name))
             names |= dict.fromkeys(name for name in targets if not name.isupper())
     return list(names)
-
-
-def check_function(file: Path, name: str) -> None:
-    """Refuse the name of a function that a Python file cannot have: its text lacks the word and makes no names at run time.
-
-    Raises:
-        RequestError: the file lacks it.
-    """
-    names = [known for known in bound_names(file) if not known.startswith("_")]
-    text = bounded.read(file, bounded.MOST_TEXT).decode("utf-8", "replace")
-    if names and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) and not DYNAMIC.search(text):
-        listing = f"it has {', '.join(names)}"
-        raise RequestError(f"{file} has no function {name!r}{suggestion(name, names, listing)}")
 
 
 def _is_function(value: ast.expr) -> bool:
@@ -141,11 +122,7 @@ _MODULES_BESIDE: dict[str, str] = {}
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run the code of a file and return it as a module with a name of its own; it imports the modules of its folder.
-
-    Raises:
-        RequestError: the file does not exist, or its code raised an error.
-    """
+    """Run the code of a file and return it as a module with a name of its own; it imports the modules of its folder."""
     if not path.is_file():
         raise RequestError(f"there is no file {path}: check the path before the colon{path_hint(path)}")
     if path.suffix != ".py":

@@ -29,11 +29,7 @@ class Annotation(NamedTuple):
 
 
 def make_objects(boxes: Any, labels: Any, crowd: Any, subject: str) -> Objects:
-    """Objects of one picture from lists or arrays.
-
-    Raises:
-        RequestError: they hold no numbers, or as many boxes, labels and marks of crowds are not given.
-    """
+    """Objects of one picture from lists or arrays."""
     from brinell.core.values import as_array  # needs torch, which files do not
 
     corners = as_array(boxes, f"boxes of {subject}") if np.size(boxes) else np.zeros((0, 4))
@@ -58,9 +54,6 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
         size: height and width of the picture.
         classes: number of classes.
         subject: the picture, for messages.
-
-    Raises:
-        RequestError: a box lies outside of the picture or has no area, or a class does not exist.
     """
     if not len(objects):
         return objects
@@ -94,11 +87,7 @@ def take_objects(objects: Sequence[Objects], indices: Sequence[int]) -> list[Obj
 
 
 def check_set(objects: Sequence[Objects], subject: str) -> None:
-    """Refuse data without a single object to find.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """Refuse data without a single object to find."""
     if not any(picture.count for picture in objects):
         raise RequestError(f"no picture of {subject} has an object: there is nothing to find")
 
@@ -114,11 +103,7 @@ def _text(box: Array) -> str:
 
 
 def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
-    """The annotated pictures of a folder in order, and the names of the classes.
-
-    Raises:
-        RequestError: the folder has no annotations, or they have none of the known forms.
-    """
+    """The annotated pictures of a folder in order, and the names of the classes."""
     files = [path for path in (folder / "boxes.json", *sorted(folder.glob("*.json"))) if path.is_file()]
     if files:
         return _read_json(files[0])

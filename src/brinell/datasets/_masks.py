@@ -24,9 +24,6 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
         masks: (h, w) whole numbers each, or truth values for the classes 0 and 1.
         names: names of the classes; None for those that occur, by their numbers.
         subject: the data, for messages.
-
-    Raises:
-        RequestError: fractions, a class beyond the names, no pixel of any class, or names that repeat.
     """
     largest = -1
     for number, mask in enumerate(masks):

@@ -86,10 +86,6 @@ def from_arrays(
     Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds, values are taken unchanged.
     Columns with separate bounds are scaled to [0, 1], so a budget is a share of a column's range; the model gets the columns in
     their original units, as with `table:FILE`. A `domain` states kind, shape and bounds by itself.
-
-    Raises:
-        RequestError: values outside the bounds (by more than a millionth of their width), NaN, labels that do not fit, or a
-            shape that can be read in two ways.
     """
     if masks is not None or boxes is not None:
         x = as_array(x, "inputs")
@@ -403,8 +399,8 @@ def _read_loader(loader: Any) -> _Source:
     sampler = type(loader.sampler).__name__
     stream = isinstance(loader.dataset, torch_data.IterableDataset)
     if loader.collate_fn is torch_data.default_collate and sampler in ("SequentialSampler", "RandomSampler") and not stream:
-        n = _length(loader.dataset)
-        is_permutation = _length(loader.sampler) == n and not getattr(loader.sampler, "replacement", False)
+        n = len(loader.dataset)
+        is_permutation = len(loader.sampler) == n and not getattr(loader.sampler, "replacement", False)
         if is_permutation and not (loader.drop_last and loader.batch_size and n % loader.batch_size):
             source = _read_object(loader.dataset)
             note = f"the samples of the DataLoader's data set, in its own order and not in that of the {sampler}"
@@ -459,7 +455,7 @@ class Items(Rows):
     def __init__(self, items: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
         if not hasattr(items, "__getitem__") or not hasattr(items, "__len__") or isinstance(items, str | bytes):
             raise RequestError(f"an object of type {type(items).__name__} is no data: give {FORMS}")
-        count = _length(items)
+        count = len(items)
         if not 0 < count <= MOST_COUNT:
             problem = (
                 f"has {count:,} samples: at most {MOST_COUNT:,} are read" if count else "is empty: there is nothing to audit"
@@ -470,7 +466,7 @@ class Items(Rows):
         self.layout: Layout | None = None if isinstance(first, Tensor | np.ndarray) else "last"
         example = _input(first, 0)
         super().__init__(count, example.shape, example.dtype)
-        self.labels = np.array([_label(self.pair(index)[1], index) for index in range(count)]) if labels is None else labels
+        self.labels = _labels([self.pair(index)[1] for index in range(count)]) if labels is None else labels
         self._check_repeatable(labels is None)
 
     def _check_repeatable(self, labelled: bool) -> None:
@@ -480,7 +476,7 @@ class Items(Rows):
         for index in indices:
             (x, _), (x_again, y_again) = self.pair(index), self.pair(index)
             equal = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
-            changed += not (equal and (not labelled or _label(y_again, index) == self.labels[index]))
+            changed += not (equal and (not labelled or np.array_equal(_labels(y_again), self.labels[index])))
         if changed:
             raise RequestError(
                 f"the data set answers differently each time: {changed} of {len(indices)} items changed between two readings; "
@@ -531,15 +527,6 @@ def _labels(y: Any) -> Array:
     return as_array(y, "labels")
 
 
-def _length(items: Any) -> int:
-    try:
-        return len(items)
-    except Exception as error:
-        raise RequestError(
-            f"an object of type {type(items).__name__} has no length ({one_line(error, 100)}): give {FORMS}"
-        ) from None
-
-
 def _input(x: Any, index: int) -> Array:
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a picture of PIL
         if x.mode not in ("L", "RGB"):
@@ -548,18 +535,3 @@ def _input(x: Any, index: int) -> Array:
     if isinstance(x, Tensor | np.ndarray | list):
         return as_array(x, "inputs")
     raise RequestError(f"item {index} of the data set is a {type(x).__name__}: give it a transform to a tensor")
-
-
-def _label(label: Any, index: int) -> int:
-    """The label of an item as an integer, of a one-hot row its class."""
-    if isinstance(label, list | tuple | np.ndarray | Tensor) and np.size(row := as_array(label, "labels")) > 1:
-        if np.count_nonzero(row == 1) != 1 or np.count_nonzero(row) != 1:
-            raise RequestError(f"the label of item {index} is {short(label)}: {MULTI_LABEL}")
-        return int(row.argmax())
-    try:
-        number = int(label)
-    except Exception as error:
-        raise RequestError(f"the label of item {index} is {short(label)} ({one_line(error, 80)}): give whole numbers") from None
-    if number != label:
-        raise RequestError(f"the label of item {index} is {label}: labels are whole numbers from 0 on")
-    return number

@@ -62,11 +62,7 @@ class Bench:
     """exact, or quantised: rounded to 8 bits between the bounds of the data."""
 
     def __call__(self) -> Dataset:
-        """Open the folder.
-
-        Raises:
-            RequestError: the folder holds no finished set, the set lacks the level, or files are damaged.
-        """
+        """Open the folder."""
         folder = existing_path(self.path, "folder", "bench:FOLDER")
         manifest = manifest_of(folder)
         _check_sums(folder)
@@ -113,11 +109,7 @@ _COLUMNS = [*_KEYS, "label"]
 
 
 def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]) -> Truth:
-    """The masks or objects of the inputs, which their files hold beside them.
-
-    Raises:
-        RequestError: a file is damaged, or holds masks or objects that do not fit the pictures.
-    """
+    """The masks or objects of the inputs, which their files hold beside them."""
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
     size = (domain.shape[1], domain.shape[2])
     if task == "segmentation":
@@ -231,9 +223,6 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
     Returns:
         For each pair the position of the clean input within level 0, that of its counterpart within its level, both as `Bench`
             counts them, and the names of the distortions, joined by +.
-
-    Raises:
-        RequestError: a damaged file.
     """
     positions: dict[float, dict[int, int]] = {0.0: {}, level: {}}
     distortions: dict[int, str] = {}

@@ -55,11 +55,7 @@ class Cifar10:
     """Part of the data."""
 
     def __call__(self) -> Dataset:
-        """Open the files.
-
-        Raises:
-            RequestError: a file that is missing, damaged, cut short or asks for more than arrays.
-        """
+        """Open the files."""
         folder = existing_path(self.path, "folder", "cifar10:DIR")
         places = (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin")
         for place in places:

@@ -26,11 +26,7 @@ class Digits:
     """Part of the data."""
 
     def __call__(self) -> Dataset:
-        """Read the digits.
-
-        Raises:
-            RequestError: a path was given.
-        """
+        """Read the digits."""
         if self.path:
             raise RequestError(f"digits takes no path (it was given {self.path!r}): write digits or digits?split=train")
         x, y = digits(self.split)

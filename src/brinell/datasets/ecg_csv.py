@@ -63,12 +63,7 @@ class EcgCsv:
             raise ValueError(f"rate is {self.rate:g}; it must be above 0, or 0 where it is unknown")
 
     def __call__(self) -> Dataset:
-        """Read the file.
-
-        Raises:
-            RequestError: the file or a column does not exist, or it holds text among the values, a missing value, values
-                outside the bounds, or labels that do not fit.
-        """
+        """Read the file."""
         file = existing_path(self.path, "file", "ecg-csv:FILE")
         table = _read(file)
         label, values = self._columns(table, file)

@@ -38,11 +38,7 @@ class Mnist:
     """Part of the data."""
 
     def __call__(self) -> Dataset:
-        """Open the files.
-
-        Raises:
-            RequestError: a file that is missing, damaged, cut short or of another kind; another number of labels than images.
-        """
+        """Open the files."""
         folder = existing_path(self.path, "folder", "mnist:DIR")
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")

@@ -83,12 +83,7 @@ class Npz:
             raise ValueError("rhythm= names two arrays, BEFORE+AFTER, and groups= the one that says which recording a beat is of")
 
     def __call__(self) -> Dataset:
-        """Open the archive.
-
-        Raises:
-            RequestError: the file, an array or a group does not exist, the archive is damaged or holds Python objects, NaN or
-                values outside the bounds, labels do not fit, or channels could be both first and last.
-        """
+        """Open the archive."""
         file = existing_path(self.path, "file", "npz:FILE")
         try:
             with zipfile.ZipFile(file) as archive:

@@ -60,12 +60,7 @@ class Table:
     """COLUMN:LOW:HIGH, joined by +: range of a column; by default its range in the file."""
 
     def __call__(self) -> Dataset:
-        """Read the file.
-
-        Raises:
-            RequestError: the file or a column does not exist, the file is damaged or holds a missing value, NaN or values
-                outside the given bounds, a column is neither numbers nor text, a class is not listed, or nothing may change.
-        """
+        """Read the file."""
         file = existing_path(self.path, "file", SPEC)
         table = _read(file)
         label = self._label(table, file)

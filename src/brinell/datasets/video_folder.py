@@ -110,11 +110,7 @@ class _Clips(Rows):
         weakref.finalize(self, self._file.close)
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
-        """The unreadable ones of these samples, each with the reason in one line. Decodes samples that were not decoded before.
-
-        Raises:
-            RequestError: an error that concerns all samples: videos of several sizes without `size`, or no space for the clips.
-        """
+        """The unreadable ones of these samples, each with the reason in one line; decodes those that were not decoded before."""
         for index in indices:
             self._decoded(index)
         return {index: self._failures[index] for index in indices if index in self._failures}

@@ -120,12 +120,7 @@ class Wfdb:
         return low, high
 
     def __call__(self) -> Dataset:
-        """Read all annotations and signals.
-
-        Raises:
-            RequestError: no record can be used, a requested record does not exist, the selection splits a patient, or the
-                library wfdb is missing.
-        """
+        """Read all annotations and signals."""
         folder = existing_path(self.path, "folder", "wfdb:DIR")
         library = _library()
         remarks: list[Remark] = []

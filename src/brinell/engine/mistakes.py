@@ -214,7 +214,6 @@ class Values:
         self.minimum, self.maximum, self.integral = facts.minimum, facts.maximum, facts.integral
         self.kind, self.dtype, self._write, self.in_memory = error.kind, error.x.dtype, write, in_memory
         self.is_wave = looks_like_signals(error.x, error.kind)
-        self.x = error.x
 
     def write(self, options: Mapping[str, Any]) -> str:
         """Options of data as they are typed; whole numbers without a point."""
@@ -241,10 +240,6 @@ def _whole(low: float, high: float) -> Callable[[Values], Evidence | None]:
 
 TOPS = (1.0, 3.0, 7.0, 15.0, 16.0, 31.0, 63.0, 100.0, 127.0, 255.0, 1023.0, 4095.0, 65535.0)
 """Largest values that whole numbers are made to take."""
-SAMPLE = 256
-"""Number of inputs whose columns are compared."""
-UNLIKE = 10.0
-"""Ratio of the ranges of two columns above which they have units of their own."""
 OVERSHOOT = 0.1
 """Share of [0, 1] by which resized pictures leave it."""
 
@@ -291,15 +286,12 @@ def _waves(values: Values) -> Evidence | None:
 
 
 def _columns(values: Values) -> Evidence | None:
-    """Vectors whose columns reach over ranges of other sizes."""
-    if values.kind != "vector" or values.is_wave:
-        return None
-    ranges = np.ptp(np.asarray(values.x[:SAMPLE], dtype=np.float64), axis=0)
-    fits = ranges.max() > UNLIKE * ranges[ranges > 0].min(initial=np.inf)
+    """Vectors of real numbers, which columns of a table are."""
+    fits = values.kind == "vector" and not values.is_wave and not values.integral and values.maximum > values.minimum
     columns = (
         "write brinell.data(x, y, bounds='columns')" if values.in_memory else "save them as FILE.csv and write table:FILE.csv"
     )
-    return Evidence("the columns seem to have units of their own", {"columns": columns}) if fits else None
+    return Evidence("where each column has a range of its own", {"columns": columns}) if fits else None
 
 
 VALUES = (

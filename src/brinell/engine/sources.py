@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.core.file_content import check_graph
-from brinell.core.user_files import check_function, path_hint
+from brinell.core.user_files import path_hint
 from brinell.datasets._arrays import BoundsError
 from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
 from brinell.engine.eps_grid import parse_eps
@@ -40,11 +40,7 @@ WEIGHTS = (".safetensors", ".pt", ".pth")
 
 
 def build_source(kind: str, spec: str) -> Any:
-    """The plugin that a spec names, with its settings.
-
-    Raises:
-        RequestError: an unknown name or setting, or an object in memory.
-    """
+    """The plugin that a spec names, with its settings."""
     if spec.startswith(f"{IN_MEMORY}:"):
         raise RequestError(f"{kind} {spec!r} was given in memory, from Python: repeat it there, with the same objects")
     name, path, options = plugins.parse(spec)
@@ -52,11 +48,7 @@ def build_source(kind: str, spec: str) -> Any:
 
 
 def open_data(spec: str, *, truth: bool = False) -> "Dataset":
-    """The data set that a spec names; `truth` says that the truth about parts of inputs is understood.
-
-    Raises:
-        RequestError: it cannot be opened, or holds such a truth where labels are expected.
-    """
+    """The data set that a spec names; `truth` says that the truth about parts of inputs is understood."""
     expanded = expand_spec("dataset", spec)
     try:
         dataset: Dataset = build_source("dataset", expanded)()
@@ -86,11 +78,7 @@ def check_labelled(dataset: "Dataset") -> None:
 
 
 def check_sources(request: BaseRequest) -> None:
-    """Refuse names of a request that mean nothing, files that do not exist, and small files of data that do not open.
-
-    Raises:
-        RequestError: as the study would raise it.
-    """
+    """Refuse names of a request that mean nothing, files that do not exist, and small files of data that do not open."""
     marks = {setting: mark for setting in type(request).model_fields if (mark := request.names_of(setting)) and mark.kind}
     for setting, mark in sorted(marks.items(), key=lambda item: item[1].kind == "dataset"):  # the dearest last
         value, check = getattr(request, setting), CHECKS.get(mark.kind) or CHECKS.get(setting)
@@ -130,8 +118,6 @@ def _check_model(spec: str) -> None:
         raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}{path_hint(source)}")
     if name == "onnx" and source:
         check_graph(Path(source).expanduser())
-    if name == "torch" and source.endswith(".py"):
-        check_function(Path(source).expanduser(), path.rpartition(":")[2])
     weights = options.get("weights", "")
     if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
         raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights={path_hint(weights)}")

@@ -42,11 +42,7 @@ MAX_ENTRIES = 1000
 
 
 def expand_spec(kind: Kind, spec: str) -> str:
-    """Expand a bare path to a spec; any other spec is returned as it is.
-
-    Raises:
-        RequestError: a path that is there and can mean nothing, or several things.
-    """
+    """Expand a bare path to a spec; any other spec is returned as it is."""
     body, mark, options = expand_home(spec).partition("?")
     head = body.partition(":")[0]
     if not body or "://" in body or head in plugins.names(kind):

@@ -48,11 +48,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
-    """Build a request of any kind from keys and values.
-
-    Raises:
-        RequestError: an unknown key (with the nearest one) or a value out of range.
-    """
+    """Build a request of any kind from keys and values."""
     check_keys(values, kind.model_fields)
     try:
         return kind(**expand_specs(kind.with_paths(values), kind))

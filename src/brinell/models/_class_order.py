@@ -93,11 +93,7 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
 
 
 def names_of_file(file: Path) -> tuple[str, ...]:
-    """The names in a classes.json: a list of names, or of {index, name}, or a mapping of numbers to names.
-
-    Raises:
-        RequestError: the file holds something else.
-    """
+    """The names in a classes.json: a list of names, or of {index, name}, or a mapping of numbers to names."""
     try:
         return names_of_json(str(file), json.loads(bounded.text(file)))
     except (OSError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from brinell.core.boxes import MOST
 from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
-from brinell.core.user_files import check_function, hash_code, import_file, path_hint
+from brinell.core.user_files import hash_code, import_file, path_hint
 
 KEYS = ("boxes", "scores", "labels")
 """The entries of torchvision's answer for one picture."""
@@ -35,7 +35,6 @@ def open_decoder(text: str) -> tuple[Decoder, str]:
         raise RequestError(
             f"decode={text} names no function of a file: write decode=FILE.py:FUNCTION{path_hint(file) if source else ''}"
         )
-    check_function(file, name)
     function = getattr(import_file(file), name, None)
     if not callable(function):
         raise RequestError(f"{file} has no function {name!r}: name one that turns the raw output into boxes and scores")
