@@ -127,11 +127,11 @@ def test_told_before_the_first_attack(place, tmp_path_factory, capsys, subtests)
 
 
 MISASKED = [
-    ("trained on 0 to 255", "255", "inputs multiplied by 255"),
-    ("trained on BGR", "bgr", "inputs whose channels are in the order BGR"),
-    ("trained on normalised inputs", "mean", "inputs normalised by mean and deviation"),
+    ("trained on 0 to 255", "255", "with inputs from 0 to 255: let the model begin with x = x * 255"),
+    ("trained on BGR", "bgr", "with channels in the order BGR"),
+    ("trained on normalised inputs", "mean", "with inputs normalised by mean and std"),
     ("classes in another order", "order", "classes in another order"),
-    ("no better than chance", "chance", "no more often than by chance"),
+    ("no better than chance", "chance", "it answers class 3 to every input"),
 ]
 
 
