@@ -12,7 +12,7 @@ from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, Knows
 from brinell.core.criterion import Threshold
 from brinell.core.domain import Domain
 from brinell.core.eot import question_cost
-from brinell.core.errors import ModelError, RequestError, option
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import Distance
@@ -30,7 +30,7 @@ from brinell.engine.texts import norm_advice
 from brinell.engine.thresholds import check_threshold, resolve_threshold
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
-from brinell.models._copies import FreshModel, model_copier
+from brinell.models._copies import model_copier
 
 CLASS_NAMES = "class_names"
 """The option by which a spec of any model names its classes, in the order of the model's answers."""
@@ -171,8 +171,6 @@ def make_plan(
         if not models
         else [("", _constant_opener(model), model_copier(model)) for model in models]
     )
-    if request.fresh is not None:
-        openers = [(spec, _fresh_opener(copy), copy) for spec, _, copy in openers]
     notes += missing_class_notes(labels[selection.ids], labels, classes)
     notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
     shared = distance, stages, target is not None
@@ -327,24 +325,6 @@ def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
 
 def _constant_opener(model: Model) -> Callable[[], Model]:
     return lambda: model
-
-
-def _fresh_opener(copy: Callable[[], Model]) -> Callable[[], Model]:
-    """A function that returns a model each of whose questions a copy answers; raises RequestError if there are no copies."""
-
-    def open_model() -> Model:
-        """The model."""
-        try:
-            model = copy()
-        except ModelError as error:
-            raise RequestError(f"{option('fresh')} lets copies of the model answer, and {error}: leave it out") from None
-        if model.info.server is not None:
-            raise RequestError(
-                f"{option('fresh')} lets copies of the model answer, and {model.name} runs on another machine: leave it out"
-            )
-        return FreshModel(copy)
-
-    return open_model
 
 
 def _make_source(

@@ -220,7 +220,4 @@ class Request(BaseRequest):
     precision: Literal["float32", "tf32"] = "float32"
     """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in
     float32."""
-    fresh: int | None = Field(default=None, ge=1)
-    """For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other,
-    and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all."""
     device: Device = "auto"

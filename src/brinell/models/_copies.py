@@ -1,4 +1,4 @@
-"""Copies of a model in memory, and a model that answers each question by a new copy.
+"""Copies of a model in memory.
 
 `copy.deepcopy` shares functions, so a closure that counts its calls would count those of its copies too. Here the user's own
 functions are copied as well, with their closures, defaults, attributes, and the globals that they refer to; so are random
@@ -10,8 +10,6 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +17,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.errors import ModelError, one_line
-from brinell.core.model import Model, ModelInfo
+from brinell.core.model import Model
 
 LIBRARIES = ("brinell", "functools", "numpy", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers")
 """Packages whose functions keep nothing between calls and are shared."""
@@ -135,51 +133,3 @@ def _of_function(function: types.FunctionType) -> list[Any]:
         *function.__dict__.values(),
         *(value for _, value in _globals_of(function)),
     ]
-
-
-class FreshModel:
-    """A model that answers each question by a copy that has answered no other, so that nothing it keeps can matter.
-
-    Args:
-        open_copy: returns a copy of the model that has answered nothing.
-    """
-
-    def __init__(self, open_copy: Callable[[], Model]) -> None:
-        self._open_copy, self._device = open_copy, torch.device("cpu")
-        self._last: tuple[Model, ExitStack] | None = None
-        model = open_copy()
-        self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
-        self._digest = model.digest()
-        self.info: ModelInfo = replace(
-            model.info,
-            module=None,
-            features=None,
-            training=None,
-            session=self._session,
-            notes=(*model.info.notes, "each question is answered by a fresh copy of the model"),
-        )
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of a copy on inputs (n, *shape)."""
-        model, stack = self._open_copy(), ExitStack()
-        stack.enter_context(model.info.session(self._device))
-        self._last = model, stack  # a backward pass may follow, so the session stays open until the next question
-        return model.predict(x)
-
-    def digest(self) -> str:
-        """Hash of the model."""
-        return self._digest
-
-    def _session(self, device: torch.device) -> AbstractContextManager[None]:
-        """Ask copies on this device until the context ends."""
-
-        @contextmanager
-        def session() -> Iterator[None]:
-            """Set the device and restore it."""
-            previous, self._device = self._device, device
-            try:
-                yield
-            finally:
-                self._device, self._last = previous, None
-
-        return session()

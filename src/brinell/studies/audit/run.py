@@ -95,7 +95,6 @@ def _check_certification(call: Call, plan: Plan) -> None:
         "targeted": request.targeted is not None,
         "reject_class": request.reject_class is not None,
         "criterion": request.criterion is not None,
-        "fresh": request.fresh is not None,
     }
     for name in (name for name, is_set in without.items() if is_set):
         raise RequestError(f"{option('certify')} does not go with {option(name)}: leave one of them out")
