@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Threat
+from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
+from brinell.core.patches import PatchGrid
 
 FALLS = 0.9999
 """An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
@@ -47,6 +48,20 @@ def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
 def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
     """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far they are away."""
     return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits, batch.y)
+
+
+def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -> Tensor:
+    """(n, *shape): uniform noise within the bounds, constant on squares, whose side doubles from one trial to the next.
+
+    The device is that of `reference`.
+    """
+    shape, grid = domain.shape, domain.grid
+    side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
+    squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
+    uniform = rng.uniform(math.prod(shape) // math.prod(grid), len(squares))
+    low, high = domain.bounds(reference)
+    noise = uniform[:, :, squares.covers[:, 0].to(uniform.device)].reshape(-1, *shape)
+    return domain.clamp(low + (high - low) * noise)
 
 
 def cosine(first: float, last: float, share: float) -> float:

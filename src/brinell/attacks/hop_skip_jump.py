@@ -21,9 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from brinell.attacks._shared import noise_squares
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.norms import l2, per_sample
-from brinell.core.patches import PatchGrid
 from brinell.core.settings import above_zero, at_least
 
 __all__ = ["HopSkipJump"]
@@ -115,24 +115,13 @@ class _Walk:
             rows = (~success & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
-            noise = self._noise(rows, trial)
+            noise = noise_squares(self._domain, self._rng.select(rows).fold(f"start {trial}"), trial, self._x)
             wrong = self._fooled(rows, noise)
             self._x[rows[wrong]], success[rows[wrong]] = noise[wrong], True
         if not self._select(success):
             return False
         self._bisect()
         return self._select(self._affordable())
-
-    def _noise(self, rows: Tensor, trial: int) -> Tensor:
-        """(n, *shape): uniform within the bounds, constant on squares, whose side doubles from one trial to the next."""
-        shape, grid = self._domain.shape, self._domain.grid
-        side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
-        squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
-        channels = math.prod(shape) // math.prod(grid)
-        uniform = self._rng.select(rows).fold(f"start {trial}").uniform(channels, len(squares))
-        low, high = self._domain.bounds(self._x)
-        noise = uniform[:, :, squares.covers[:, 0].to(uniform.device)].reshape(-1, *shape)
-        return self._domain.clamp(low + (high - low) * noise)
 
     def _bisect(self) -> None:
         """Move each input towards the clean one until the boundary lies within theta of it (Algorithm 1)."""

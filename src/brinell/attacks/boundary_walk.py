@@ -1,0 +1,190 @@
+"""Boundary walk: from an adversarial input far away along the decision boundary towards the clean input.
+
+Scores that are honest near the boundary and mislead where the model is sure lead every attack astray that starts at the clean
+input. This one takes gradients on the boundary alone, and everywhere else it asks only on which side an input lies. After Brendel
+et al. 2019, Accurate, reliable and fast robustness evaluation: a start that the model gets wrong, then steps along the boundary
+that shorten the distance, with the normal from the gradient.
+
+Each step aims between the boundary point and the clean input's projection onto the linearised boundary (`_hyperplane`), lifted
+off the boundary by half of what is left to gain. The way there and on to the clean input crosses the boundary, where the next
+step begins; secants and halvings find the place. So a step never makes the distance longer, and a wrong gradient costs a step.
+
+Deviations:
+- The paper solves for the best step in a trust region around the boundary point. Here the search on the way finds how far the
+  linear model holds.
+- Restarts aim at the classes that score highest at the closest point so far, one after another, since a walk ends at the nearest
+  point of one stretch of the boundary. The paper starts from inputs of other classes; squares of noise depend on no other sample.
+- Where noise is not adversarial, as for most target classes, long steps along the gradient lead on from it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.attacks._hyperplane import PROJECT
+from brinell.attacks._shared import EveryKind, noise_squares
+from brinell.core import norms
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
+from brinell.core.criterion import Targeted
+from brinell.core.norms import per_sample
+from brinell.core.settings import at_least
+
+__all__ = ["BoundaryWalk"]
+
+LOOKS = 6
+"""Questions by which the boundary on a way is found."""
+TRIES, ASCENTS, STRIDE = 12, 3, 0.2
+"""Inputs tried as a start, how many of them follow the gradient from each that is noise, and by which share of the bounds."""
+LENGTHS = (1.0, 1.5, 2.5, 4.0, 8.0)
+"""How far out a restart begins, in distances of the closest input so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundaryWalk(EveryKind):
+    """Walk along the decision boundary from far away to the clean input, with gradients taken on the boundary alone."""
+
+    steps: int = 15
+    """Steps of each walk."""
+    restarts: int = 8
+    """Walks of each sample: the first from noise, the others towards one class after another."""
+    stop_at_eps: bool = False
+    """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
+
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2", "l1"})
+    family = "minimal"
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, restarts=1)
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """A start and the way from it, then a gradient and a way each step."""
+        start = max(TRIES, 2 + len(LENGTHS))
+        return self.restarts * (start + LOOKS + self.steps * (1 + LOOKS)), self.restarts * (TRIES + self.steps)
+
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Walk from one start after another."""
+        walk = _Walk(oracle, batch, threat, self.stop_at_eps)
+        for restart in range(self.restarts):
+            if 0 < restart < oracle.classes - 1 and not isinstance(threat.criterion, Targeted):
+                walk.aim()
+            else:
+                walk.draw(rng.fold(restart))
+            walk.share.fill_(1.0)
+            walk.descend((walk.x + batch.x) / 2)
+            for _ in range(self.steps):
+                if not walk.step():
+                    break
+
+
+class _Walk:
+    """Adversarial inputs on their way to the clean ones."""
+
+    def __init__(self, oracle: Oracle, batch: Batch, threat: Threat, stop_at_eps: bool) -> None:
+        self.oracle, self.batch, self.threat, self.stop_at_eps = oracle, batch, threat, stop_at_eps
+        self.low, self.high = threat.domain.bounds(batch.x)
+        self.x, self.closest = batch.x, batch.x
+        """(n, *shape): the adversarial input of this walk, and the closest one of all walks."""
+        self.size = torch.full_like(threat.eps, torch.inf)
+        """(n,): how far the closest one is away; infinite where none is known."""
+        self.tried = torch.arange(oracle.classes, device=batch.y.device) == batch.y[:, None]
+        """(n, classes) bool: the true class, and those that walks began at."""
+        self.share = torch.ones_like(threat.eps)
+        """(n,): where the last way crossed the boundary, 0 at its start and 2 at the clean input."""
+        self.walks = torch.zeros_like(batch.y, dtype=torch.bool)
+        """(n,): samples that a start was found for."""
+
+    def open(self, mask: Tensor | None = None) -> Tensor:
+        """The samples (k,) that are worth a question, of all or of those in a mask (n,)."""
+        active = self.oracle.active(self.batch.ids, self.stop_at_eps)
+        return (active if mask is None else active & mask).nonzero()[:, 0]
+
+    def draw(self, rng: Streams) -> None:
+        """Start at noise, or where long steps along the gradient lead from it."""
+        x, grad, far = self.batch.x.clone(), torch.zeros_like(self.batch.x), torch.ones_like(self.size, dtype=torch.bool)
+        for trial in range(TRIES):
+            rows = self.open(far)
+            if not len(rows):
+                break
+            turn, ascents = divmod(trial, 1 + ASCENTS)
+            if ascents:
+                x[rows] = self.threat.domain.clamp(x[rows] + STRIDE * (self.high - self.low) * grad[rows].sign())
+            else:
+                x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
+            answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
+            grad[rows], far[rows] = answer.grad, answer.loss <= 0
+        self.x = torch.where(per_sample(far, self.closest), self.closest, x)
+        self.walks = ~far | self.size.isfinite()
+
+    def aim(self) -> None:
+        """Start beyond the closest input, towards the likeliest class there that no walk began at."""
+        self.walks = torch.zeros_like(self.walks)
+        rows = self.open(self.size.isfinite())
+        if not len(rows):
+            return
+        logits = self.oracle.scores(self.batch.ids[rows], self.closest[rows])
+        reached = logits.scatter(1, self.batch.y[rows, None], -torch.inf).argmax(1)
+        self.tried[rows, reached] = True
+        rival = logits.masked_fill(self.tried[rows], -torch.inf).argmax(1)
+        self.tried[rows, rival] = True
+        open_ = self.oracle.active(self.batch.ids[rows], self.stop_at_eps)
+        rows, rival = rows[open_], rival[open_]
+        if not len(rows):
+            return
+        answer = self.oracle.differences(self.batch.ids[rows], self.closest[rows], rival[:, None])
+        way = torch.zeros_like(self.x).index_copy_(0, rows, self.threat.distance.ascent(answer.grad[:, 0]))
+        waits = torch.zeros_like(self.walks).index_fill_(0, rows, True)
+        for length in LENGTHS:
+            rows = self.open(waits)
+            if not len(rows):
+                return
+            x = self.threat.domain.clamp(self.batch.x[rows] + way[rows] * per_sample(length * self.size[rows], way))
+            beyond = self.oracle.loss(self.batch.ids[rows], x) > 0
+            self.x = self.x.index_copy(0, rows[beyond], x[beyond])
+            self.walks[rows], waits[rows] = beyond, ~beyond
+
+    def step(self) -> bool:
+        """Linearise the boundary at the inputs and go on towards the nearest of its points; False if no sample is left."""
+        rows = self.open(self.walks)
+        if not len(rows):
+            return False
+        x, clean, distance = self.x[rows], self.batch.x[rows], self.threat.distance
+        answer = self.oracle.gradient(self.batch.ids[rows], x)
+        slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
+        gap = ((answer.grad * (x - clean)).flatten(1).sum(1) - answer.loss).clamp_min(0)
+        lift = (distance.size(x - clean) - gap / slope).clamp_min(0) * slope / 2
+        target = clean + PROJECT[distance.name](clean, answer.grad, gap + lift, self.low, self.high)
+        self.descend(self.batch.x.index_copy(0, rows, self.threat.domain.clamp(target)))
+        return True
+
+    def descend(self, middle: Tensor) -> None:
+        """Go to the boundary on the way from the inputs over `middle` (n, *shape) to the clean inputs."""
+        start, clean = self.x, self.batch.x
+
+        def at(share: Tensor, rows: Tensor) -> Tensor:
+            """(k, *shape): the way's points at these shares (k,), 1 at `middle` and 2 at the end."""
+            first = torch.lerp(start[rows], middle[rows], per_sample(share.clamp(max=1), clean))
+            return self.threat.domain.clamp(torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean)))
+
+        share, inside, outside = self.share.clone(), torch.zeros_like(self.share), torch.full_like(self.share, 2.0)
+        above, below = torch.zeros_like(share), torch.full_like(share, -1.0)
+        for look in range(LOOKS):
+            rows = self.open(self.walks)
+            if not len(rows):
+                break
+            margin = torch.zeros_like(share).index_copy_(0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows)))
+            is_inside = margin > 0
+            inside, above = torch.where(is_inside, share, inside), torch.where(is_inside, margin, above)
+            outside, below = torch.where(is_inside, outside, share), torch.where(is_inside, below, margin)
+            part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
+            between = inside + (outside - inside) * part
+            share = torch.where(
+                inside == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), between)
+            )
+        rows = torch.arange(len(share), device=share.device)
+        self.x, self.share = torch.where(per_sample(self.walks, clean), at(inside, rows), self.x), inside.clamp(1e-3, 1.5)
+        size = self.threat.distance.size(self.x - clean)
+        closer = self.walks & (size < self.size)
+        self.size = torch.where(closer, size, self.size)
+        self.closest = torch.where(per_sample(closer, clean), self.x, self.closest)
