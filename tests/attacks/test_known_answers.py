@@ -242,6 +242,7 @@ ROWS = {
     "apgd": Row({"steps": 15, "restarts": 2}),
     "apgd-map": Row({"steps": 15}),
     "bandits": Row({"steps": 50}),
+    "boundary-walk": Row({"steps": 4, "restarts": 4}),
     "cw": Row({"steps": 40, "searches": 5, "step_size": 0.003, "init_c": 0.003}),
     "ead": Row({"steps": 60, "searches": 5, "step_size": 0.001, "beta": 0.01}, {"l1": 1.12}),
     "fab": Row({"steps": 12}, {"linf": 1.02, "l2": 1.02, "l1": 1.02}),
@@ -303,9 +304,10 @@ def check_margins(name, subtests):
             assert not run_linear(attack, distance, problem, 1.5 * problem.margin, Targeted(far)).fooled.any()
 
 
-@pytest.mark.parametrize("name", BY_GRADIENT)
-def test_exact_margins_by_gradients(name, subtests):
-    check_margins(name, subtests)
+@pytest.mark.parametrize("part", range(7))
+def test_exact_margins_by_gradients(part, subtests):
+    for name in BY_GRADIENT[part::7]:
+        check_margins(name, subtests)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in BY_GRADIENT])

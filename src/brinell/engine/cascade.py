@@ -11,6 +11,7 @@ from brinell.engine.adaptive import SOURCES, WHEN
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS, check_attack_name
 
 ATTACK_TITLES = {
+    "boundary-walk": "Boundary walk",
     "bandits": "Bandits",
     "hop-skip-jump": "HopSkipJump",
     "pgd-estimated": "PGD with estimates",
@@ -26,7 +27,7 @@ CONDITION_TITLES = {
     "blind": "if the gradient is missing or wrong",
     "random": "if answers are random",
     "detached": "if scores do not tell how near the decision is",
-    "suspected": "if an attack without gradients found more",
+    "suspected": "if an attack that does not climb from the clean input found more",
 }
 """Texts for the gradient and the condition of a stage, as its title shows them."""
 COUNTED_SETTINGS = {"targets": 1, "steps": 1, "restarts": 2}

@@ -136,11 +136,11 @@ class ModelAudit:
         self.run.drop_shards(key)
         open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
         fooled = state.update(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
-        if stage.turn.when == "suspected" and len(fooled):
+        if stage.turn.when == "suspected" and stage.turn.share < 1 and len(fooled):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage) or stage.turn.alone:
             return {}
-        if len(fooled) and stage.attack.access < Access.GRADIENTS:
+        if len(fooled):
             self.checks.conditions.add("suspected")
         reach = state.last - AHEAD * state.clean_margin
         reach[fooled] = np.inf

@@ -13,6 +13,9 @@ from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import column_or_null
 from brinell.store import rows
 
+LEAST_SHARE = 32
+"""A share of the samples of a run is that of at least so many."""
+
 
 @dataclass
 class State:
@@ -78,8 +81,12 @@ def is_open(outcome: Array) -> Array:
 
 
 def draw_shares(plan: Plan, stage: Stage) -> Array:
-    """(n,) random number from 0 to 1 per sample, independent of the other samples."""
-    return Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}").uniform().numpy()
+    """(n,) random number from 0 to 1 per sample, independent of the other samples; a stage attacks those below its share.
+
+    In small runs they are smaller, so that a share is `LEAST_SHARE` samples at least.
+    """
+    draws = Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}").uniform().numpy()
+    return np.asarray(draws * min(1.0, len(plan.ids) * stage.turn.share / LEAST_SHARE))
 
 
 def spared_samples(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:

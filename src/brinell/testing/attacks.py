@@ -143,7 +143,8 @@ def _leaves_all_as_it_was(attack: Attack, run: _Run, original: LinearProblem) ->
     equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
     _demand(attack, equal, "wrote into the clean inputs or labels")
     _demand(attack, model.digest() == original.model.digest(), "changed the weights of the model")
-    _demand(attack, model.inputs_seen == int(run.ledger.costs.forwards.sum()), "called the model around the ledger")
+    asked = int(run.ledger.costs.forwards.sum() + run.ledger.confirmations.sum())
+    _demand(attack, model.inputs_seen == asked, "called the model around the ledger")
 
 
 def _costs_what_it_says(attack: Attack, run: _Run) -> None:
