@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import Recorder, mlp, run_attack, threshold
-from brinell import plugins
 from brinell.attacks.boundary_walk import BoundaryWalk
 from brinell.core.domain import Domain
 from brinell.testing.linear import linear_problem
@@ -21,13 +20,15 @@ def raised(module, beyond, slope, weights):
     def scores(x):
         z = module(x)
         top = z.topk(2, 1)
-        bonus = (top.values[:, :1] - top.values[:, 1:] - beyond).relu() * (1 + torch.sin(slope * (x.flatten(1) @ weights)))[:, None]
+        bonus = (top.values[:, :1] - top.values[:, 1:] - beyond).relu() * (1 + torch.sin(slope * (x.flatten(1) @ weights)))[
+            :, None
+        ]
         return z.scatter_add(1, top.indices[:, :1], 20 * bonus)
 
     return scores
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.integers(0, 10**6), st.sampled_from(["linf", "l2", "l1"]), st.floats(0.01, 0.1), st.floats(5, 50))
 def test_scores_that_mislead_where_the_model_is_sure_change_nothing(seed, norm, beyond, slope):
     """The distances are those of the honest scores, where attacks from the clean input find less."""
@@ -65,9 +66,7 @@ def test_budgets_hold_and_the_declared_costs_too():
 
 def test_a_sample_does_the_same_alone_and_leaves_at_eps():
     problem = linear_problem("vector", "linf", n=5)
-    batched, separate = (
-        run_attack(SHORT, problem.model, problem.batch.x[:n], problem.batch.y[:n], 10.0, "linf") for n in (5, 1)
-    )
+    batched, separate = (run_attack(SHORT, problem.model, problem.batch.x[:n], problem.batch.y[:n], 10.0, "linf") for n in (5, 1))
     torch.testing.assert_close(batched.best.distance[:1], separate.best.distance, atol=1e-4, rtol=1e-3)
     early = run_attack(replace(SHORT, stop_at_eps=True), problem.model, problem.batch.x, problem.batch.y, 10.0, "linf")
     assert early.fooled.all() and (early.costs.forwards < batched.costs.forwards).all()
@@ -77,13 +76,3 @@ def test_where_nothing_is_adversarial_the_tries_are_all_that_is_asked():
     model = Recorder(threshold(2.0))
     ledger = run_attack(SHORT, model, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
     assert not ledger.fooled.any() and ledger.costs.backwards.tolist() == [36, 36] == ledger.costs.forwards.tolist()
-
-
-def test_settings_that_make_no_sense_are_refused():
-    for options in ({"steps": "0"}, {"restarts": "0"}):
-        try:
-            plugins.build("attack", "boundary-walk", options)
-        except Exception as error:
-            assert next(iter(options)) in str(error)
-        else:
-            raise AssertionError(options)

@@ -14,6 +14,7 @@ from brinell.core.domain import Domain
 FILE = Path(__file__).parent / "values.json"
 IMAGE, SIGNAL = Domain(kind="image", shape=(2, 5, 6)), Domain(kind="signal", shape=(2, 30))
 SHORT = {
+    "boundary-walk": {"steps": 2, "restarts": 2},
     "cw": {"steps": 4, "searches": 3},
     "ead": {"steps": 4, "searches": 3},
     "hop-skip-jump": {"steps": 2, "samples": 6},

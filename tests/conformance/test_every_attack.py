@@ -10,6 +10,7 @@ SHORTER = {
     # Clean-up and slots that take another sample: tests/rlab.
     "rlab": {"steps": 14, "refine": 3, "draws": 3, "slots": 24, "clean_up": False},
     "apgd": {"steps": 12},
+    "boundary-walk": {"steps": 2, "restarts": 2},
     "apgd-map": {"steps": 20},
     "pgd": {"steps": 8},
     "fab": {"steps": 6, "targets": 1},

@@ -3,7 +3,7 @@
 `python -m benchmarks.defences` audits them and compares the headline with the truth.
 """
 
-from zoo import accidents, gains, gradients, inputs, inside, outputs, shown, trained
+from zoo import accidents, gains, gradients, inputs, inside, outputs, raised, shown, trained
 from zoo.base import Base, load
 from zoo.pair import ZOO, Defence, Pair
 
@@ -19,6 +19,7 @@ __all__ = [
     "inside",
     "load",
     "outputs",
+    "raised",
     "shown",
     "trained",
 ]

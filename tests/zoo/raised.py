@@ -77,9 +77,7 @@ def _random(base: Base, seed: int, count: int) -> Tensor:
 @defence("raised-by-signs", "answers")
 def raised_by_signs(base: Base) -> Pair:
     """Beyond a lead of 0.05 a sum of waves along random signs raises the first class; scores lie as (classes, n)."""
-    return Pair(
-        defended=Raised(turned(base.net), _waves(base, _random(base, 2, 8).sign()), 0.05), counterpart=base.net
-    )
+    return Pair(defended=Raised(turned(base.net), _waves(base, _random(base, 2, 8).sign()), 0.05), counterpart=base.net)
 
 
 @defence("raised-by-patches", "answers")

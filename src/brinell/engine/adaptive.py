@@ -11,11 +11,11 @@ from brinell.core.checks import COARSE, DETACHED, GOOD, Code
 from brinell.engine.repair import Repair
 
 When = Literal["masked", "blind", "random", "suspected", "detached"]
-"""masked: a check says that gradients mislead, or attacks that need them cannot run. blind: the gradient is missing or wrong, and
-no repair was found that finite differences agree with. random: the model answers the same input differently each time. suspected:
-an attack that does not climb from the clean input broke a sample that those before it did not; a find on a share of the samples by
-a stage that waited for this is reason to spend the full budget (masked). detached: the scores do not tell how near the decision
-boundary is, so labels alone lead."""
+"""masked: a check says that gradients mislead, or attacks that need them cannot run. blind: the gradient is missing or wrong,
+and no repair was found that finite differences agree with. random: the model answers the same input differently each time.
+suspected: an attack that does not climb from the clean input broke a sample that those before it did not; a find on a share of
+the samples by a stage that waited for this is reason to spend the full budget (masked). detached: the scores do not tell how
+near the decision boundary is, so labels alone lead."""
 WHEN: frozenset[str] = frozenset(get_args(When))
 
 Source = Literal["own", "repaired", "surrogate"]
