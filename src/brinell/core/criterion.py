@@ -82,30 +82,24 @@ class PlainCriterion:
     name: str
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True for positive margins, (n,) bool."""
         return margin > 0
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """The logits unchanged, (n, classes)."""
         return logits
 
     def for_attack(self) -> Criterion:
-        """The criterion itself."""
         return cast(Criterion, self)
 
     def classes_for_attack(self, classes: int) -> int:
-        """As many as the model has."""
         return classes
 
     def select(self, keep: slice | Tensor) -> Self:
-        """The criterion itself, which is the same for all rows."""
         return self
 
     def check(self, classes: int) -> None:
-        """Accept every number of classes."""
+        pass
 
     def describe(self) -> dict[str, Any]:
-        """Its name."""
         return {"name": self.name}
 
 
@@ -116,15 +110,12 @@ class Misclassified(PlainCriterion):
     name = "misclassified"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """The largest wrong logit minus the true one, (n,)."""
         return losses.margin(logits, y)
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True where the answer names another class, (n,) bool."""
         return logits.argmax(1) != y
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of the true class, (n,)."""
         return loss(logits, y)
 
 
@@ -141,7 +132,6 @@ class NotRejected(PlainCriterion):
     name = "misclassified and not rejected"
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """The logits with the reject class merged into the true one, (n, classes)."""
         index = y[:, None]
         true = torch.maximum(logits.gather(1, index), logits[:, self.reject, None])
         rest_of = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
@@ -150,31 +140,22 @@ class NotRejected(PlainCriterion):
         return logits.index_copy(1, index.new_tensor([self.reject]), last).scatter(1, index, true)
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """The largest logit of the other classes minus the larger one of true and reject class, (n,)."""
         return losses.margin(self.logits_for_attack(logits, y), y)
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True where the answer names neither class, (n,) bool."""
         predicted = logits.argmax(1)
         return (predicted != y) & (predicted != self.reject)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of the true class, (n,), with the reject class merged into it."""
         return loss(self.logits_for_attack(logits, y), y)
 
     def check(self, classes: int) -> None:
-        """Refuse a reject class that the model does not have, or a model with fewer than two other classes.
-
-        Raises:
-            RequestError: the model lacks the class, or has too few others.
-        """
         if not 0 <= self.reject < classes or classes < 3:
             raise RequestError(
                 f"the reject class is {self.reject}, and the model has classes 0 to {classes - 1}: name one beside at least two"
             )
 
     def describe(self) -> dict[str, Any]:
-        """The name and the reject class, as JSON."""
         return {"name": self.name, "reject_class": self.reject}
 
 
@@ -187,27 +168,18 @@ class Targeted(PlainCriterion):
     name = "targeted"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """The logit of the target class minus the largest other one, (n,)."""
         return -losses.margin(logits, self.classes)
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True where the answer names the target class, (n,) bool."""
         return logits.argmax(1) == self.classes
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """Minus the loss of the target class, (n,)."""
         return -loss(logits, self.classes)
 
     def select(self, keep: slice | Tensor) -> "Targeted":
-        """The criterion with the target classes of some rows."""
         return Targeted(self.classes[keep])
 
     def check(self, classes: int) -> None:
-        """Refuse a target class that the model does not have.
-
-        Raises:
-            RequestError: the model lacks the class.
-        """
         if len(self.classes) and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < classes:
             raise RequestError(f"a target class is {int(self.classes.max())}, and the model has classes 0 to {classes - 1}")
 
@@ -241,27 +213,19 @@ class Probability(PlainCriterion):
             raise RequestError("give true_below, or wrong_class with wrong_above: one of the two is the criterion")
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """Log-odds beyond the threshold, (n,)."""
         if self.wrong_class is not None and self.wrong_above is not None:
             return log_odds(logits, torch.full_like(y, self.wrong_class)) - _logit(self.wrong_above)
         assert self.true_below is not None
         return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of the true class, or minus the loss of `wrong_class`, (n,)."""
         return loss(logits, y) if self.wrong_class is None else -loss(logits, torch.full_like(y, self.wrong_class))
 
     def check(self, classes: int) -> None:
-        """Refuse a wrong class that the model does not have.
-
-        Raises:
-            RequestError: the model lacks the class.
-        """
         if self.wrong_class is not None and not 0 <= self.wrong_class < classes:
             raise RequestError(f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}")
 
     def describe(self) -> dict[str, Any]:
-        """The name and the thresholds, as JSON."""
         return {
             "name": self.name,
             "true_below": self.true_below,
@@ -282,7 +246,6 @@ class Threshold(Probability):
     """The criterion as a user writes it, such as true<0.1."""
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """Logits (n, classes) in which the true class leads by minus the margin, or lags behind by the margin."""
         index, lag = y[:, None], self.margin(logits, y, logits)
         if self.wrong_class is None:
             top = logits.scatter(1, index, -torch.inf).amax(1)
@@ -295,15 +258,12 @@ class Threshold(Probability):
         return logits_shown.scatter(1, index, true[:, None])
 
     def for_attack(self) -> Criterion:
-        """The criterion of `Misclassified`."""
         return MISCLASSIFIED
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of the true class, (n,), on the logits for attacks."""
         return loss(self.logits_for_attack(logits, y), y)
 
     def describe(self) -> dict[str, Any]:
-        """The name, the thresholds and the text, as JSON."""
         return super().describe() | {"text": self.text}
 
 
@@ -332,11 +292,9 @@ class Undetected(PlainCriterion):
         return margin >= 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss of the true class, (n,); an adaptive attack raises the margin instead."""
         return loss(logits, y)
 
     def describe(self) -> dict[str, Any]:
-        """The name and the threshold, as JSON."""
         return {"name": self.name, "threshold": self.threshold}
 
 
@@ -348,39 +306,30 @@ class Worst:
     name = "worst"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """See the wrapped criterion."""
         return self.of.margin(logits, y, x)
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """Never."""
         return torch.zeros_like(margin, dtype=torch.bool)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """See the wrapped criterion."""
         return self.of.loss(loss, logits, y)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """The logits (n, classes) that attacks receive, as the wrapped criterion makes them."""
         return self.of.logits_for_attack(logits, y, margin)
 
     def for_attack(self) -> "Worst":
-        """Without successes too."""
         return Worst(self.of.for_attack())
 
     def classes_for_attack(self, classes: int) -> int:
-        """See the wrapped criterion."""
         return self.of.classes_for_attack(classes)
 
     def select(self, keep: slice | Tensor) -> "Worst":
-        """The criterion for some rows."""
         return Worst(self.of.select(keep))
 
     def check(self, classes: int) -> None:
-        """Refuse what the wrapped criterion refuses."""
         self.of.check(classes)
 
     def describe(self) -> dict[str, Any]:
-        """The name, and the description of the wrapped criterion."""
         return {"name": self.name, "of": self.of.describe()}
 
 

@@ -205,32 +205,25 @@ class BoxCriterion:
         return value
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True for positive margins, (n,) bool: they count whole errors."""
         return margin > 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): the loss of this kind of error, whatever loss of classes the attack would raise."""
         return self._slope(logits)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        """(n, 2): 0 and the margin."""
         margin = self.margin(logits, y, logits) if margin is None else margin
         return torch.stack((torch.zeros_like(margin), margin), 1)
 
     def for_attack(self) -> Criterion:
-        """Misclassification of the two classes that attacks see."""
         return MISCLASSIFIED
 
     def classes_for_attack(self, classes: int) -> int:
-        """Two classes."""
         return 2
 
     def select(self, keep: slice | Tensor) -> "BoxCriterion":
-        """The criterion with the objects of some rows."""
         return replace(self, scene=self.scene.select(keep))
 
     def check(self, classes: int) -> None:
-        """Refuse a model whose answers have another length."""
         candidates, width = self.form.shape
         if classes != candidates * width:
             raise RequestError(
@@ -239,5 +232,4 @@ class BoxCriterion:
             )
 
     def describe(self) -> dict[str, Any]:
-        """The kind of error and the thresholds, as JSON."""
         return {"name": self.name, "error": self.error, "least_score": self.least_score, "threshold": self.threshold}

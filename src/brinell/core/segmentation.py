@@ -83,7 +83,6 @@ class MapCriterion(ABC):
         return value.detach() + slope - slope.detach()
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """True for positive margins, (n,) bool: they count pixels."""
         return margin > 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
@@ -105,7 +104,6 @@ class MapCriterion(ABC):
         return torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
-        """(n,): mean of a loss of single pixels over the valid ones."""
         return self.mean(loss(maps, self.truth))
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
@@ -122,19 +120,15 @@ class MapCriterion(ABC):
         return torch.stack((torch.zeros_like(margin), value), 1)
 
     def for_attack(self) -> Criterion:
-        """Misclassification of the two classes that attacks see."""
         return MISCLASSIFIED
 
     def classes_for_attack(self, classes: int) -> int:
-        """Two classes."""
         return 2
 
     def select(self, keep: slice | Tensor) -> Self:
-        """The criterion with the masks of some rows."""
         return replace(self, masks=self.masks[keep])
 
     def check(self, classes: int) -> None:
-        """Refuse a model whose answers do not have the size of the masks."""
         expected = self.classes * self.masks.shape[1:].numel()
         if classes != expected:
             raise RequestError(
@@ -143,7 +137,6 @@ class MapCriterion(ABC):
             )
 
     def describe(self) -> dict[str, Any]:
-        """The name and the settings, as JSON."""
         return {"name": self.name} | {key: value for key, value in vars(self).items() if not isinstance(value, Tensor)}
 
 
@@ -155,7 +148,6 @@ class PixelShare(MapCriterion):
     name = "pixels"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): by how far the share of wrong pixels reaches the threshold."""
         return self.beyond(~losses.correct(maps, self.truth), self.threshold)
 
 
@@ -167,7 +159,6 @@ class PictureIoU(MapCriterion):
     name = "iou"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): the value minus the mean IoU; a picture without a valid pixel has IoU 1."""
         counts = confusion(losses.predicted_classes(maps), self.masks, self.classes).double()
         hits, true, predicted = counts.diagonal(dim1=1, dim2=2), counts.sum(2), counts.sum(1)
         occurs = true > 0
@@ -190,7 +181,6 @@ class ClassGone(MapCriterion):
         return (self.masks == self.label).flatten(1).any(1)
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): the share minus that of the pixels which still have the class, plus half a pixel."""
         pixels = self.masks == self.label
         total = pixels.flatten(1).sum(1)
         remaining = (losses.correct(maps, torch.full_like(self.masks, self.label)) & pixels).flatten(1).sum(1)
@@ -198,7 +188,6 @@ class ClassGone(MapCriterion):
         return torch.where(total > 0, margin, -1.0)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
-        """(n,): mean of a loss over the pixels of the class."""
         pixels = replace(self, masks=self.masks.masked_fill(self.masks != self.label, IGNORED))
         return MapCriterion.mean_loss(pixels, loss, maps)
 
@@ -213,15 +202,12 @@ class TargetMap(MapCriterion):
     name = "target"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): by how far the share of pixels with their target class reaches the threshold."""
         return self.beyond(losses.correct(maps, self.targets), self.threshold)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
-        """(n,): minus the mean loss of the target classes over the valid pixels."""
         return -self.mean(loss(maps, self.targets))
 
     def select(self, keep: slice | Tensor) -> Self:
-        """The criterion with masks and targets of some rows."""
         return replace(self, masks=self.masks[keep], targets=self.targets[keep])
 
 

@@ -14,7 +14,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.neighbours import Reference
-from brinell.core.pairs import class_means, l2_statistics, l2_to
+from brinell.core.pairs import class_means
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.answers import with_logits
@@ -89,7 +89,7 @@ class Points:
 
     def scale(self, norm: str) -> float:
         """Factor from a distance between `values` to a distance between inputs."""
-        return self.step if self.step and norm in ("linf", "l1") else 1.0
+        return self.step if self.step and norm != "l0" else 1.0
 
 
 def _check_inputs(x: Tensor, domain: Domain, name: str) -> None:
@@ -143,13 +143,15 @@ def measure(
     notify(f"distances between {n} samples, {', '.join(norms)}")
     distinct, distinct_index = _find_distinct(points)
     notes |= _data_notes(points, distinct, distinct_index)
-    neighbours, l2_means = _search_neighbours(points, distinct, distinct_index, norms, notify)
-    samples |= neighbours
+    samples |= _search_neighbours(points, distinct, distinct_index, norms, notify)
     if train is not None:
         samples |= _search_train(points, train, norms, notify, notes)
     notify("mean distances between classes")
-    x, subset_labels = points.x[torch.from_numpy(subset)], points.labels[subset]
-    means = {norm: l2_means if norm == "l2" else class_means(x, subset_labels, points.classes, norm) for norm in NORMS}
+    rows = {norm: distinct if norm == "l2" else subset for norm in NORMS}
+    means = {
+        norm: class_means(points.x[torch.from_numpy(index)], points.labels[index], points.classes, norm)
+        for norm, index in rows.items()
+    }
     background = perception.find_background(points.x)
     unnoticed, judged_on, attacks = _measure_perception(points, subset, norms, request, notes, people)
     samples |= unnoticed
@@ -271,12 +273,11 @@ def _class_name(points: Points, label: int) -> str:
 
 def _search_neighbours(
     points: Points, distinct: Array, distinct_index: Array, norms: tuple[str, ...], notify: Callable[[str], None]
-) -> tuple[dict[str, Array], Array]:
-    """Search nearest neighbours within the data: distances and positions by norm, and mean L2 distances between classes."""
-    x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
-    sums, first = l2_statistics(x, labels, points.classes)
-    values, positions = points.values[distinct], np.arange(len(distinct))
+) -> dict[str, Array]:
+    """Search nearest neighbours within the data: distances and positions by norm."""
+    values, labels, positions = points.values[distinct], points.labels[distinct], np.arange(len(distinct))
     reference = Reference(values, labels)
+    first = reference.nearest("l2", values, labels, itself=positions)
     arrays: dict[str, Array] = {}
     for norm in norms:
         notify(f"nearest neighbours in {norm}")
@@ -288,7 +289,7 @@ def _search_neighbours(
             f"{norm}.same_at": np.where(neighbours.same_at >= 0, distinct[neighbours.same_at], -1)[distinct_index],
             f"{norm}.other_at": np.where(neighbours.other_at >= 0, distinct[neighbours.other_at], -1)[distinct_index],
         }
-    return arrays, sums.means()
+    return arrays
 
 
 def _search_train(
@@ -311,8 +312,8 @@ def _search_train(
         )
     if not keep.any():
         return {}
-    first = l2_to(points.x, points.labels, train_points.x[torch.from_numpy(keep)], train_labels[keep])
     reference = Reference(train_points.values[keep], train_labels[keep])
+    first = reference.nearest("l2", points.values, points.labels)
     arrays: dict[str, Array] = {}
     for norm in norms:
         neighbours = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)

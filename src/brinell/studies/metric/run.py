@@ -23,10 +23,10 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.means import mean_difference
 from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
-from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.intervals import Interval
+from brinell.core.neighbours import Reference
 from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.core.streams import initial
@@ -356,7 +356,7 @@ def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array, k: int)
 
 def _limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> Limits:
     """Quantiles of the largest sound eps over held-out samples."""
-    neighbours = pairs.l2_to(held_points, held_y, points, y)
+    neighbours = Reference(points.numpy(), y).nearest("l2", held_points.numpy(), held_y)
     limits = conditions.limits(other_class=neighbours.other_class, same_class=neighbours.same_class)
     return Limits(label=_quantiles(limits[conditions.LABEL]), interpolation=_quantiles(limits[conditions.INTERPOLATION]))
 
