@@ -6,13 +6,13 @@ import torch
 from _helpers import distance
 from _refusals import refused
 from brinell import plugins
+from brinell.attacks.apgd_map import PIXEL_LOSSES, balanced_cross_entropy
 from brinell.core import losses
 from brinell.core.criterion import MISCLASSIFIED, Worst
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
-from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
 from brinell.core.segmentation import IGNORED, SPREAD, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

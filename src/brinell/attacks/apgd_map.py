@@ -28,7 +28,6 @@ from brinell.attacks._shared import EveryKind
 from brinell.core import losses
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
 from brinell.core.settings import at_least
 
 __all__ = ["APGDMap"]
@@ -140,3 +139,55 @@ class _Run:
         if self.last and len(batch):
             self.oracle.scores(batch.ids, x)
         return self.oracle.active(ids), best
+
+
+# Losses of single pixels: (n, classes, h, w) logits and (n, h, w) classes to (n, h, w).
+# The cross-entropy of a pixel that is wrong already grows without end, so that a mean would spend its steps there.
+
+
+def masked_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy of pixels that are right; 0 for the others."""
+    return losses.cross_entropy(logits, y) * losses.correct(logits, y)
+
+
+def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Tensor:
+    """The cross-entropy, with weight 1 - share / 2 for pixels that are right and share / 2 for the others.
+
+    `share` is the share of the steps that are done (Gu, Zhao, Tresp & Torr 2022, SegPGD, eq. 5).
+    """
+    right = losses.correct(logits, y)
+    return losses.cross_entropy(logits, y) * torch.where(right, 1 - share / 2, share / 2)
+
+
+def jensen_shannon(logits: Tensor, y: Tensor) -> Tensor:
+    """The Jensen-Shannon divergence between the predicted distribution and the true class; at most log 2.
+
+    With probability p of the true class it is (2 log 2 - (1 + p) log(1 + p) + p log p) / 2, since the other classes have
+    probability 0 in the true distribution: each adds its probability times log 2.
+    """
+    p = logits.log_softmax(1).gather(1, y[:, None])[:, 0].exp()
+    constant = 2 * torch.log(torch.tensor(2.0, device=p.device))
+    return 0.5 * (constant - (1 + p) * torch.log1p(p) + torch.xlogy(p, p))
+
+
+def masked_spherical(logits: Tensor, y: Tensor) -> Tensor:
+    """Minus the true logit of pixels that are right, after the logits were scaled to length 1; 0 for the others."""
+    length = torch.linalg.vector_norm(logits, dim=1).clamp_min(1e-12)
+    true = logits.gather(1, y[:, None])[:, 0] / length
+    return torch.where(losses.correct(logits, y), -true, torch.zeros_like(true))
+
+
+def masked_margin(logits: Tensor, y: Tensor) -> Tensor:
+    """The margin of pixels that are right, at most 0; 0 for the others."""
+    return losses.margin(logits, y).clamp_max(0)
+
+
+PIXEL_LOSSES = {
+    "ce": losses.cross_entropy,
+    "balanced-ce": balanced_cross_entropy,
+    "masked-ce": masked_cross_entropy,
+    "jensen-shannon": jensen_shannon,
+    "masked-spherical": masked_spherical,
+    "masked-margin": masked_margin,
+}
+"""The losses by the names that settings use."""

@@ -2,7 +2,7 @@
 
 A map of `classes` x h x w logits reaches the ledger as (n, classes * h * w). Attacks that ask for scores or labels are shown two
 classes instead, 0 and a margin, and the true one is the first: so every such attack runs unchanged. Losses are means over the
-valid pixels of a picture (`core.pixel_losses`).
+valid pixels of a picture (`attacks.apgd_map`).
 """
 
 from abc import ABC, abstractmethod

@@ -14,7 +14,6 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.neighbours import Reference
-from brinell.core.pairs import class_means
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.answers import with_logits
@@ -24,6 +23,7 @@ from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.studies.epsilon import page, perception
 from brinell.studies.epsilon.analysis import EpsilonResult, summarise
+from brinell.studies.epsilon.class_distances import class_means
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.crafted import craft_examples
 from brinell.studies.epsilon.evidence import (

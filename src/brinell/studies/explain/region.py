@@ -15,10 +15,10 @@ from brinell.core.criterion import Criterion
 from brinell.core.detection import BoxForm, Scene
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
-from brinell.core.regions import ObjectLost, RegionChanged
 from brinell.core.segmentation import IGNORED
 from brinell.engine.dense_outputs import class_number, fit_boxes, fit_maps
 from brinell.models._maps import MapModel
+from brinell.studies.explain.region_criteria import ObjectLost, RegionChanged
 from brinell.studies.explain.truth import GroundTruth
 
 FORMS = {

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from brinell.core import neighbours, pairs
+from brinell.core import neighbours
 from brinell.core.neighbours import Reference
-from brinell.core.pairs import class_means
+from brinell.studies.epsilon import class_distances
+from brinell.studies.epsilon.class_distances import class_means
 
 METRICS = {"linf": "chebyshev", "l2": "euclidean", "l1": "cityblock"}
 
@@ -51,11 +52,11 @@ def test_three_points_by_hand():
 @settings(max_examples=40, deadline=None)
 def test_any_blocks_give_every_pair(n, classes, d, norm, seed):
     x, y = cloud(n, d, classes, seed)
-    pairs.BLOCK = 7
+    class_distances.BLOCK = 7
     try:
         means = class_means(torch.from_numpy(x), y, classes, norm)
     finally:
-        pairs.BLOCK = 1024
+        class_distances.BLOCK = 1024
     size = distances(x, x, norm)
     # Squares lose half their digits in the difference where two samples all but coincide.
     rounding = 1e-5 + 2 * float(np.sqrt(np.finfo(np.float32).eps * (x**2).sum(1).max()))
