@@ -53,7 +53,8 @@ class ModelAudit:
             failed = self.checks.failed_checks(state)
             self._note_skipped_stages()
             self.checks.adapt(failed, state)
-            self._note_shortcut(state)
+            if reason := self.checks.needless_reason:
+                self.progress.note(f"{self.source.name}: {reason}")
             plain = [stage for stage in self.plan.stages if not stage.waits]
             for stage in self.plan.stages:
                 if len(self.plan.levels):
@@ -90,18 +91,6 @@ class ModelAudit:
             names = [self.audited.short_name(name) for name in skipped if skipped[name] == reason]
             listing = "; ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
             self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
-
-    def _note_shortcut(self, state: State) -> None:
-        """Note which attacks cannot help on this model, and how long the others take at most, at the pace of the checks."""
-        if not (reason := self.checks.needless_reason):
-            return
-        passes = sum(
-            int((state.correct & ~self._spared_samples(stage, state)).sum()) * self._passes_per_sample(stage)
-            for stage in self._expected_stages()
-        )
-        pace = self.checks.pace
-        time_left = f"; at the pace of the checks they take at most {passes / pace:.0f} s" if pace else ""
-        self.progress.note(f"{self.source.name}: {reason}{time_left}")
 
     def _keep_gallery(self) -> None:
         """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest examples first."""

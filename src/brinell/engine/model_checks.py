@@ -1,8 +1,7 @@
 """The checks on one model before and after the stages of an audit, and the consequences of an alarm."""
 
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -54,8 +53,6 @@ class ModelChecks:
         """True if no clean input has a gradient: stages for masked gradients that follow the model's own are left out."""
         self.needless_reason = ""
         """Why stages are left out, as a clause."""
-        self.pace: float | None = None
-        """Evaluations per second during the checks; None if these were read from the folder."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
         """What the manifest says of repairs."""
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
@@ -81,75 +78,70 @@ class ModelChecks:
         return not holds or stage.gradient not in self.gradient_models or (when == "masked" and self.is_flat and follows)
 
     def failed_checks(self, state: State) -> dict[str, str]:
-        """Failed checks by code. A resumed run keeps its findings, because a random model would answer differently."""
-        name, manifest = self.source.name, self.run.manifest
-        checks, costs = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
-        if name not in checks:
-            record = self._sizer.fit(lambda: self._probe_record(state))
-            checks[name], passes = record["checks"], record["passes"]
-            previous = costs.get(name, {})
-            costs[name] = {kind: previous.get(kind, 0) + count for kind, count in passes.items()}
-            self.run.save_manifest()
-        failures = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
-        for text in failures.values():
-            self.progress.warn(f"{name}: {text}")
-        return failures
+        """Make the checks before the attacks; return the failed ones by code.
 
-    def _probe_record(self, state: State) -> dict[str, Any]:
-        """Results and costs of the checks, for the manifest."""
-        start = time.perf_counter()
-        findings, forwards = self._clean_accuracy(state)
-        backwards = 0
+        A resumed run keeps its findings, because a random model would answer differently.
+        """
+        if self.source.name not in self.run.manifest.setdefault("checks", {}):
+            self._sizer.fit(lambda: self._check_before_attacks(state))
+        return self._failures()
+
+    def _check_before_attacks(self, state: State) -> None:
+        findings, forwards, backwards = *self._clean_accuracy(state), 0
         if self._right(state).any():
-            context = self._context(state)
-            self.progress.stage(self.source.name, "checks", len(context.batch), 29 * len(context.batch))
+            batch, streams = self._check_batch(state)
+            self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
             without = set() if self.source.reject is not None else {Code.REJECTION}
+            context = CheckContext(
+                self.model,
+                batch,
+                self.plan.distance,
+                self._eps(state),
+                streams,
+                batch_size=self._sizer.size,
+                on_pass=self.progress.count_passes,
+                reject=self.source.reject,
+            )
             findings += context.make({code: check for code, check in BEFORE_ATTACKS.items() if code not in without})
             forwards, backwards = forwards + context.costs[0], context.costs[1]
-        self.pace = (forwards + backwards) / max(time.perf_counter() - start, 1e-9)
-        return {
-            "checks": [asdict(finding) for finding in findings],
-            "passes": {"forwards": forwards, "backwards": backwards},
-        }
+        self._keep(findings, forwards, backwards)
 
-    def _context(self, state: State) -> CheckContext:
-        """The model on a few clean samples."""
-        batch, streams = self._check_batch(state)
-        return CheckContext(
-            self.model,
-            batch,
-            self.plan.distance,
-            self._eps(state),
-            streams,
-            batch_size=self._sizer.size,
-            on_pass=self.progress.count_passes,
-            reject=self.source.reject,
-        )
+    def _keep(self, findings: Sequence[Finding], forwards: int, backwards: int) -> None:
+        """Keep findings in the manifest in the place of earlier ones of the same code, and add their cost."""
+        records = self.run.manifest["checks"].setdefault(self.source.name, [])
+        codes = {finding.code for finding in findings}
+        records[:] = [record for record in records if record["code"] not in codes] + [asdict(finding) for finding in findings]
+        costs = self.run.manifest.setdefault("probes", {}).setdefault(self.source.name, {"forwards": 0, "backwards": 0})
+        costs |= {"forwards": costs["forwards"] + forwards, "backwards": costs["backwards"] + backwards}
+        self.run.save_manifest()
+
+    @property
+    def _known(self) -> dict[str, Mapping[str, Any]]:
+        """The findings so far by code, as the manifest has them."""
+        return {str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]}
+
+    def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
+        """Failed checks among these codes, with a warning for each."""
+        known = self._known
+        failures = {code: str(known[code]["text"]) for code in known if code in codes and known[code]["passed"] is False}
+        for text in failures.values():
+            self.progress.warn(f"{self.source.name}: {text}")
+        return failures
 
     def survivor_checks(self, state: State) -> dict[str, str]:
         """Check the margin on robust samples; return it by its code if it failed. A failure starts waiting stages."""
-        name, records = self.source.name, self.run.manifest["checks"][self.source.name]
-        known = {str(record["code"]): record for record in records}
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
-        if Code.SURVIVORS not in known:
-            record = self._sizer.fit(lambda: self._survivor_record(state, known))
-            known[Code.SURVIVORS] = record["check"]
-            records.append(record["check"])
-            for kind, count in record["passes"].items():
-                self.run.manifest["probes"][name][kind] += count
-            self.run.save_manifest()
-        finding = known[Code.SURVIVORS]
-        if finding["passed"] is not False:
-            return {}
-        self.adapt({Code.SURVIVORS: str(finding["text"])}, state, late=True)
-        self.progress.warn(f"{name}: {finding['text']}")
-        return {str(Code.SURVIVORS): str(finding["text"])}
+        if Code.SURVIVORS not in self._known:
+            self._sizer.fit(lambda: self._check_survivors(state))
+        if failures := self._failures([Code.SURVIVORS]):
+            self.adapt(failures, state, late=True)
+        return failures
 
-    def _survivor_record(self, state: State, checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Result and cost of the check on robust samples, for the manifest; not made if the same failed on clean inputs."""
+    def _check_survivors(self, state: State) -> None:
+        """Make the check on robust samples, unless the same failed on clean inputs."""
         plan, robust, costs = self.plan, self._robust(state), (0, 0)
-        before = checks.get(Code.BOUNDARY, {})
+        before = self._known.get(Code.BOUNDARY, {})
         if before.get("passed") is not True and before.get("reason") != TOO_FEW:
             reason = str(before.get("reason") or "the scores do not decide on lines between clean inputs already")
             finding = Finding.not_made(Code.SURVIVORS, reason)
@@ -171,12 +163,11 @@ class ModelChecks:
             )
             (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
             costs = context.costs
-        return {"check": asdict(finding), "passes": dict(zip(("forwards", "backwards"), costs, strict=True))}
+        self._keep([finding], *costs)
 
     def _robust(self, state: State) -> Array:
         """Positions of the samples that are right untouched and robust at the largest budget, if it is above 0."""
-        plan = self.plan
-        return np.flatnonzero(self._right(state) & (state.broken == len(plan.levels)) & (plan.units > 0))
+        return np.flatnonzero(self._right(state) & (state.broken == len(self.plan.levels)) & (self.plan.units > 0))
 
     def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
         """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder, and these examples."""
@@ -200,8 +191,8 @@ class ModelChecks:
 
     def final_checks(self, beginning: Identity, state: State) -> dict[str, str]:
         """Check that the model is the one of the beginning; return the failed checks by code."""
-        plan, records = self.plan, self.run.manifest["checks"][self.source.name]
-        if all(record["code"] == Code.CLEAN for record in records) or any(record["code"] == Code.WEIGHTS for record in records):
+        plan, known = self.plan, self._known
+        if known.keys() <= {Code.CLEAN} or Code.WEIGHTS in known:
             return {}  # nothing was attacked, or these checks exist already
         clean = self.run.part_in_place(clean_cell(plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
@@ -216,20 +207,14 @@ class ModelChecks:
             device=plan.device,
             batch_size=self._sizer.size,
             eot=plan.eot,
-            checks={str(record["code"]): record for record in records},
+            checks=known,
             x=plan.dataset.load(clean.sample_id.tolist()),
             clean=clean,
             kept=torch.cat([adversarial, self.audited.load(plan.ids[robust])]),
         )
         findings = self._sizer.fit(context.make)
-        self.run.manifest["probes"][self.source.name]["forwards"] += context.forwards
-        codes = {finding.code for finding in findings}
-        records[:] = [record for record in records if record["code"] not in codes] + [asdict(finding) for finding in findings]
-        self.run.save_manifest()
-        failures = {str(finding.code): finding.text for finding in findings if finding.passed is False}
-        for text in failures.values():
-            self.progress.warn(f"{self.source.name}: {text}")
-        return failures
+        self._keep(findings, context.forwards, 0)
+        return self._failures([finding.code for finding in findings])
 
     def probe_ahead(self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int) -> dict[str, str]:
         """Check that a probe does not outdo the attacks before it that climb the loss; a failure starts waiting stages.
@@ -243,10 +228,10 @@ class ModelChecks:
             compared: number of samples that it attacked.
             passes: forwards and backwards that it spends on a sample at most.
         """
-        plan, records, name = self.plan, self.run.manifest["checks"][self.source.name], self.audited.short_name(stage.name)
-        known = next((record for record in records if record["code"] == Code.PROBE_AHEAD), None)
-        if known is not None and (known["text"].startswith(f"{name}, ") or known["passed"] is False):
-            return self._heed_probe(known, f"{name}, ")  # a resumed run knows what a later probe found, too
+        plan, known = self.plan, self._known.get(Code.PROBE_AHEAD)
+        opening = f"{self.audited.short_name(stage.name)}, "
+        if known is not None and (known["passed"] is False or known["text"].startswith(opening)):
+            return self._heed_probe(opening)  # a resumed run knows what a later probe found, too
         index = np.flatnonzero(~np.isnan(reach))
         if not is_ahead(len(index), compared):
             return {}
@@ -268,21 +253,18 @@ class ModelChecks:
             compared=compared,
         )
         rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("probe ahead")
-        follows = self.gradient_models["own"]
-        finding, *costs = self._sizer.fit(lambda: check_lead(follows, name, lead, passes, rng, batch_size=self._sizer.size))
-        for kind, cost in zip(("forwards", "backwards"), costs, strict=True):
-            self.run.manifest["probes"][self.source.name][kind] += cost
-        records[:] = [record for record in records if record["code"] != Code.PROBE_AHEAD] + [asdict(finding)]
-        self.run.save_manifest()
-        return self._heed_probe(asdict(finding), f"{name}, ")
+        model = self.gradient_models["own"]
+        finding, *costs = self._sizer.fit(lambda: check_lead(model, opening, lead, passes, rng, batch_size=self._sizer.size))
+        self._keep([finding], *costs)
+        return self._heed_probe(opening)
 
-    def _heed_probe(self, finding: Mapping[str, Any], opening: str) -> dict[str, str]:
-        """The failed check, by its code, if a finding is of this probe; it starts stages for masked gradients."""
-        if finding["passed"] is not False or not finding["text"].startswith(opening):
+    def _heed_probe(self, opening: str) -> dict[str, str]:
+        """The failed check of a probe, by its code, if its text begins so; it starts stages for masked gradients."""
+        if not self._known[Code.PROBE_AHEAD]["text"].startswith(opening):
             return {}
-        self.conditions.add("masked")
-        self.progress.warn(f"{self.source.name}: {finding['text']}")
-        return {str(Code.PROBE_AHEAD): finding["text"]}
+        failures = self._failures([Code.PROBE_AHEAD])
+        self.conditions |= {"masked"} if failures else set()
+        return failures
 
     def warn_of_extra_class(self) -> dict[str, str]:
         """Warn if attacks end in the one class that the data does not have; it may be a reject class.

@@ -48,12 +48,12 @@ def is_ahead(count: int, compared: int) -> bool:
     return compared > 0 and exact_test(count, compared, LIMIT)[0]
 
 
-def check_lead(model: Model, name: str, lead: Lead, passes: int, rng: Streams, *, batch_size: int) -> tuple[Finding, int, int]:
+def check_lead(model: Model, opening: str, lead: Lead, passes: int, rng: Streams, *, batch_size: int) -> tuple[Finding, int, int]:
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
     Args:
         model: the model that the attacks before the probe followed.
-        name: the probe as it is printed.
+        opening: of the text, the probe as it is printed.
         lead: where the probe is ahead.
         passes: forwards and backwards that it spends on a sample at most.
         rng: one stream per sample.
@@ -65,7 +65,7 @@ def check_lead(model: Model, name: str, lead: Lead, passes: int, rng: Streams, *
     behind = ledger.fooled | (ledger.best.margin >= lead.reach)
     count = round(lead.count * float((~behind).float().mean()))
     observation = (
-        f"{name}, which does not climb the loss, broke {count} of {lead.compared} samples or came nearer to it than APGD on the "
+        f"{opening}which does not climb the loss, broke {count} of {lead.compared} samples or came nearer to it than APGD on the "
         "margin with as many passes"
     )
     remedy = "the gradients mislead, and attacks that follow them overestimate the model's robustness"
