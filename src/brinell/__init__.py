@@ -5,9 +5,7 @@ Names are imported on first use, so that `import brinell` costs nothing. Their s
 `make docs` writes from the register.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from brinell.core.version import VERSION
@@ -21,17 +19,6 @@ HOMES = {
     "open": "calls:open_folder",
 }
 """Modules and attributes of public names that are not studies."""
-
-
-class _Package(ModuleType):
-    """The package: its room `report` does not hide the call `brinell.report`."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "report":
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
