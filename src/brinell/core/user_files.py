@@ -14,7 +14,7 @@ from types import ModuleType
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
-from brinell.core.suggestions import nearest_names
+from brinell.core.suggestions import nearest_name
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 """The beginning of a path on Windows, whose colon separates no name from a path."""
@@ -58,8 +58,8 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     except OSError:
         return ""
     rest = Path(text).relative_to(missing)
-    near = [repr(str(folder / entry / rest)) for entry in nearest_names(missing.name, sorted(entries))]
-    return f", did you mean {' or '.join(near)}?" if near else ""
+    near = nearest_name(missing.name, sorted(entries))
+    return f", did you mean {str(folder / near / rest)!r}?" if near else ""
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:

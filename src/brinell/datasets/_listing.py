@@ -74,7 +74,7 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
     groups = {name: files for name, files in groups.items() if files}
     if not groups:
         raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {subject}: give it one subfolder per class")
-    classes = _classes(folder) or _Classes.of(groups)
+    classes = classes_of(folder) or Classes.of(groups)
     if unknown := [name for name in groups if name not in classes.lookup]:
         raise RequestError(
             f"{folder}: the subfolder {unknown[0]!r} is no class of *classes.json: rename it, or take the list away"
@@ -95,7 +95,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
         raise RequestError(
             f"{table} has the columns {', '.join(map(str, rows[0]))}; it needs file and one of {', '.join(COLUMNS)}"
         )
-    classes = _classes(folder)
+    classes = classes_of(folder)
     files = [_listed_path(folder, row["file"], table, subfolder) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
@@ -106,7 +106,7 @@ def _table(folder: Path, subfolder: str) -> Listing:
         names = classes.names if classes else _fill(names_by_label, int(labels.max()) + 1)
         # ImageNet has two cranes and two maillots.
         return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}", unique=False))
-    classes = classes or _Classes.of(sorted(set(texts)))
+    classes = classes or Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
         raise RequestError(f"{table} has the label {bad[0]!r} in column {column}: write class indices, or names of *classes.json")
     return Listing(files, classes.labels(texts), classes.names)
@@ -123,12 +123,12 @@ def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) ->
     raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {subfolder}/: fetch it, or drop the row")
 
 
-class _Classes(NamedTuple):
+class Classes(NamedTuple):
     names: tuple[str, ...]
     lookup: dict[str, int]
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> "_Classes":
+    def of(cls, names: Iterable[str]) -> "Classes":
         """Classes that are counted in the order of their names."""
         names = tuple(names)
         return cls(names, {name: label for label, name in enumerate(names)})
@@ -138,7 +138,7 @@ class _Classes(NamedTuple):
         return np.array([self.lookup[name] for name in names], dtype=np.int64)
 
 
-def _classes(folder: Path) -> _Classes | None:
+def classes_of(folder: Path) -> Classes | None:
     """Classes of a `classes.json` in the folder; None without one."""
     files = sorted(folder.glob("*classes.json"))
     if not files:
@@ -152,7 +152,7 @@ def _classes(folder: Path) -> _Classes | None:
         if not 0 <= min(names_by_label) <= max(names_by_label) < bounded.MOST_CLASSES:
             raise ValueError(f"indices from {min(names_by_label)} to {max(names_by_label)}")
         lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
-        return _Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
+        return Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(
             f"{files[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"

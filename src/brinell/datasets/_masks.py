@@ -1,13 +1,9 @@
 """Masks of pictures: checks of their classes, and the names of these, for data from folders and from memory."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
@@ -57,16 +53,3 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
 def take_masks(masks: Array, indices: Sequence[int]) -> Array:
     """(len(indices), h, w) uint8: the masks of some samples."""
     return np.asarray(masks[np.asarray(indices, dtype=np.int64)])
-
-
-def names_of_classes(file: Path) -> list[str] | None:
-    """The names in a classes.json, a list of texts; None without the file."""
-    if not file.is_file():
-        return None
-    try:
-        content: Any = json.loads(bounded.text(file))
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{file} is no list of names ({error}): correct it, or remove it") from None
-    if not isinstance(content, list) or not all(isinstance(name, str) for name in content):
-        raise RequestError(f"{file} is no list of names: write one text for each class")
-    return content

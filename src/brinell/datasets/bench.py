@@ -6,6 +6,7 @@ the set's Parquet files.
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,18 +68,9 @@ class Bench:
         manifest = manifest_of(folder)
         _check_sums(folder)
         level = _level(self.level, manifest["levels"])
-        inputs: list[tuple[Path, str]] = []
-        labels: list[int] = []
-        names: list[str] = []
         task = manifest.get("task")
-        columns = _KEYS if task else _COLUMNS
-        for part in sorted((folder / "data").glob("*.parquet")):
-            table = _table(part, columns)
-            for sample, row_level, reached, *label in zip(*(table[name].to_pylist() for name in columns), strict=True):
-                if row_level == level and reached:
-                    inputs.append((folder / "arrays" / f"{part.stem}.safetensors", f"{sample}/{level:g}/input"))
-                    labels.append(label[0] if label else 0)
-                    names.append(f"sample {sample}")
+        rows = [row for row in _rows(folder, _KEYS if task else [*_KEYS, "label"]) if row[2] == level and row[3]]
+        inputs = [(folder / "arrays" / f"{part}.safetensors", f"{sample}/{level:g}/input") for part, sample, *_ in rows]
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
         data = manifest["data"]
@@ -87,7 +79,7 @@ class Bench:
         return StoredArrays(
             name=f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}",
             x=_Level(inputs, domain),
-            y=np.asarray(labels, dtype=np.int64),
+            y=np.array([0 if task else row[4] for row in rows], dtype=np.int64),
             domain=domain,
             classes=tuple(data["classes"]),
             divisor=None,
@@ -98,14 +90,13 @@ class Bench:
                 if sampling
                 else None,
                 published=True,
-                names=tuple(names),
+                names=tuple(f"sample {sample}" for _, sample, *_ in rows),
                 truth=None if task is None else _truth(task, inputs, domain, tuple(data["classes"])),
             ),
         )
 
 
 _KEYS = ["sample_id", "level", "reached"]
-_COLUMNS = [*_KEYS, "label"]
 
 
 def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]) -> Truth:
@@ -179,14 +170,13 @@ def manifest_of(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{folder} is no benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is damaged: {one_line(error)}") from None
-    if problem := fault(manifest, Manifest):
-        raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
-    if manifest["verb"] != VERB:
-        raise RequestError(f"{folder} is no benchmark set: brinell benchmark makes one")
-    if manifest["schema"] != VERSION:
-        raise RequestError(f"{file} is of another version of brinell")
-    if problem := fault(manifest, SetManifest):
-        raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
+    for kind in (Manifest, SetManifest):
+        if problem := fault(manifest, kind):
+            raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
+        if manifest["verb"] != VERB:
+            raise RequestError(f"{folder} is no benchmark set: brinell benchmark makes one")
+        if manifest["schema"] != VERSION:
+            raise RequestError(f"{file} is of another version of brinell")
     if manifest["state"] != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")
     return manifest
@@ -204,13 +194,16 @@ def _level(text: str, levels: list[float]) -> float:
     return level
 
 
-def _table(part: Path, columns: list[str]) -> Any:
-    """Rows of a part of the set."""
-    try:
-        return pq.read_table(part, columns=columns, partitioning=None)
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise RequestError(f"{part} is damaged ({reason}): compare the folder with its SHA256SUMS") from None
+def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a set, each with the name of its part first."""
+    for part in sorted((folder / "data").glob("*.parquet")):
+        try:
+            table = pq.read_table(part, columns=columns, partitioning=None)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise RequestError(f"{part} is damaged ({reason}): compare the folder with its SHA256SUMS") from None
+        for row in zip(*(table[name].to_pylist() for name in columns), strict=True):
+            yield part.stem, *row
 
 
 def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
@@ -224,17 +217,10 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
         For each pair the position of the clean input within level 0, that of its counterpart within its level, both as `Bench`
             counts them, and the names of the distortions, joined by +.
     """
-    positions: dict[float, dict[int, int]] = {0.0: {}, level: {}}
-    distortions: dict[int, str] = {}
-    for part in sorted((folder / "data").glob("*.parquet")):
-        table = _table(part, [*_KEYS, "patches"])
-        for sample, row_level, reached, patches in zip(*(table[name].to_pylist() for name in (*_KEYS, "patches")), strict=True):
-            if row_level in positions and reached:
-                positions[row_level][sample] = len(positions[row_level])
-                if row_level == level:
-                    distortions[sample] = "+".join(sorted({patch["distortion"] for patch in patches or ()}))
+    rows = [row for row in _rows(folder, [*_KEYS, "patches"]) if row[3]]
+    clean = {sample: place for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == 0)}
     return [
-        (positions[0.0][sample], position, distortions[sample])
-        for sample, position in positions[level].items()
-        if sample in positions[0.0]
+        (clean[sample], place, "+".join(sorted({patch["distortion"] for patch in patches or ()})))
+        for place, (_, sample, _, _, patches) in enumerate(row for row in rows if row[2] == level)
+        if sample in clean
     ]

@@ -21,8 +21,8 @@ from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import existing_path, npz_array, read_error
-from brinell.datasets._listing import Pictures, digest_of, one_size, open_picture, picture_path, size_of
-from brinell.datasets._masks import check_masks, names_of_classes, take_masks
+from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, size_of
+from brinell.datasets._masks import check_masks, take_masks
 
 __all__ = ["Masks"]
 
@@ -127,7 +127,8 @@ class Masks:
                         f"{mask_file} has {image.mode} pixels: save the class of each pixel as a grey value of 8 bits"
                     )
                 masks.append(np.array(image, dtype=np.uint8))
-        return files, masks, names_of_classes(folder / "classes.json")
+        classes = classes_of(folder)
+        return files, masks, None if classes is None else list(classes.names)
 
     def _resized(self, mask: Array) -> Array:
         """(side, side) uint8: a mask by its nearest pixels; the mask as it is where nothing is resized."""
