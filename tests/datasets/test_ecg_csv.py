@@ -67,7 +67,7 @@ def test_bad_tables_give_one_line(tmp_path_factory: pytest.TempPathFactory, subt
         ("label\n1\n", {}, "no column of values"),
         ("0.5,7,1\n", {}, "values from 0.5 to 7, outside the bounds 0 to 1"),
         ("0.5,0.5,0.5\n", {}, "labels are whole numbers"),
-        ("a,y\n1,N\n0,X\n", {"classes": "N+V"}, "has 'X', which is none of N, V"),
+        ("a,y\n1,N\n0,X\n", {"classes": "N+V"}, "there is a label 'X', and the classes are N, V"),
         ("0,1,2\n1,1,4\n", {"classes": "N+V"}, "has 2 names, but the labels go up to 4"),
     ]
     for text, options, words in rows:

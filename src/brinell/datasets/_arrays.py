@@ -318,7 +318,6 @@ class StoredArrays:
         arrangement: converts stored inputs to channels first; None if they already are.
         divisor: divisor of stored values; None if they are the inputs themselves, and the digest then names no divisor.
         info: further facts about the data set.
-        groups: (n,) group of each input, such as its patient, if known.
         fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in the domain's units.
         digest: hashes the data set's content, if that is cheaper than to scan all inputs.
         truth: arrays with the truth about parts of inputs, which the digest covers.
@@ -335,12 +334,11 @@ class StoredArrays:
         arrangement: Arrangement | None = None,
         divisor: float | None = 1.0,
         info: DataInfo | None = None,
-        groups: Array | None = None,
         fixed_channels: Array | None = None,
         digest: Callable[[], str] | None = None,
         truth: Sequence[Array] = (),
     ) -> None:
-        self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
+        self.name, self.domain, self.classes = name, domain, classes
         self.info = info or DataInfo()
         self._x, self._y, self._divisor, self._fixed_channels = x, y, divisor, fixed_channels
         self._arrangement = arrangement or Arrangement.identity(domain)

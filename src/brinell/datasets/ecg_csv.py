@@ -17,14 +17,13 @@ import pyarrow.csv
 
 from brinell.core import bounded
 from brinell.core.checks import ROWS_LEFT_OUT
-from brinell.core.class_names import check_unique
 from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
 from brinell.datasets._files import existing_path, first_row
-from brinell.datasets._labels import Labels, check_labels, class_names
+from brinell.datasets._labels import check_labels, class_names, encode_labels
 
 __all__ = ["EcgCsv"]
 
@@ -69,7 +68,11 @@ class EcgCsv:
         label, values = self._columns(table, file)
         rows, remarks = self._complete(table, [*values, label, *([self.groups] if self.groups else [])], file)
         x = np.stack([_values(table, name, file)[rows] for name in values], 1)
-        labels, classes = self._labels(table.cells.column(label).to_numpy(zero_copy_only=False)[rows], file)
+        column = table.cells.column(label).to_numpy(zero_copy_only=False)[rows]
+        texts = column if column.dtype.kind in "iuf" else column.astype(str)
+        codes, names, _ = encode_labels(texts, self.classes or None)
+        labels = check_labels(codes, len(codes), f"the column of labels of {file}")
+        classes = class_names(names, labels, "the option classes=")
         groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
@@ -82,7 +85,6 @@ class EcgCsv:
             domain=domain,
             classes=classes,
             info=DataInfo(sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None, remarks=tuple(remarks)),
-            groups=groups[order] if self.groups else None,
         )
 
     def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
@@ -115,19 +117,6 @@ class EcgCsv:
             raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
         text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line {line}): skipped"
         return np.flatnonzero(~holes), [Remark(ROWS_LEFT_OUT, text)]
-
-    def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
-        subject = f"the column of labels of {file}"
-        if column.dtype.kind in "iuf":
-            labels = check_labels(column, len(column), subject)
-            return labels, class_names(self.classes or None, labels, "the option classes=")
-        check_unique(self.classes, "the option classes=")
-        texts = column.astype(str)
-        names = self.classes or tuple(sorted(set(texts.tolist())))
-        if unknown := sorted(set(texts.tolist()) - set(names)):
-            raise RequestError(f"{subject} has {unknown[0]!r}, which is none of {', '.join(names)}: name it in classes=")
-        numbers = {name: number for number, name in enumerate(names)}
-        return np.array([numbers[text] for text in texts.tolist()], dtype=np.int64), tuple(names)
 
 
 class _Table(NamedTuple):

@@ -139,7 +139,6 @@ class Npz:
             classes=class_names(class_texts, labels, f"array classes of {file}"),
             divisor=divisor,
             info=DataInfo(sampling=self._sampling(arrangement, numbers, file), notes=notes),
-            groups=None if groups is None else groups[rows],
             fixed_channels=fixed_channels,
         )
 

@@ -64,34 +64,34 @@ class Table:
         file = existing_path(self.path, "file", SPEC)
         table = _read(file)
         label = self._label(table, file)
-        columns_without_label = [name for name in table.column_names if name != label]
-        features = [name for name in columns_without_label if name not in self.drop]
-        for option, allowed_names in (
-            ("drop", columns_without_label),
-            ("fixed", features),
-            ("categorical", features),
-            ("free", features),
-        ):
-            if unknown := [name for name in getattr(self, option) if name not in allowed_names]:
-                raise RequestError(
-                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(allowed_names)}"
-                )
+        others = [name for name in table.column_names if name != label]
+        features = [name for name in others if name not in self.drop]
+        bounds = dict(map(_parse_bounds, self.bounds))
+        options = {"drop": self.drop, "fixed": self.fixed, "categorical": self.categorical, "free": self.free, "bounds": bounds}
+        for option, names in options.items():
+            known = others if option == "drop" else features
+            if unknown := [name for name in names if name not in known]:
+                raise RequestError(f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(known)}")
         if not features:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
         y, classes = self._labels(_values(table, label, file), label, file)
-        bounds = self._bounds(features, file)
         parts = [part for name in features for part in self._column(name, _values(table, name, file), bounds, file)]
         columns = tuple(part.column for part in parts)
         low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
         domain = make_domain(file, kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
-        x = np.stack([part.values for part in parts], 1).astype(np.float32)
+        notes = {
+            "bounds are the least and the largest value in the file for": [part for part in parts if part.from_data],
+            "no attack changes": [part for part in parts if part.column.fixed],
+        }
         return StoredArrays(
             name=file.stem,
-            x=x,
+            x=np.stack([part.values for part in parts], 1).astype(np.float32),
             y=y,
             domain=domain,
             classes=classes,
-            info=DataInfo(notes=_notes(parts, self.encode)),
+            info=DataInfo(
+                notes=tuple(f"{text} {_first_names([part.column.name for part in of])}" for text, of in notes.items() if of)
+            ),
         )
 
     def _label(self, table: pa.Table, file: Path) -> str:
@@ -116,16 +116,6 @@ class Table:
             raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
         return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
 
-    def _bounds(self, features: list[str], file: Path) -> dict[str, tuple[float, float]]:
-        """Bounds that the options give, by column."""
-        bounds = {}
-        for text in self.bounds:
-            name, low, high = _parse_bounds(text)
-            if name not in features:
-                raise RequestError(f"{file} has no column {name!r}, which bounds= names; it has {_first_names(features)}")
-            bounds[name] = low, high
-        return bounds
-
     def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list["_Part"]:
         """Features that a column becomes."""
         category = values.dtype.kind not in "iuf" or name in self.categorical
@@ -143,35 +133,33 @@ class Table:
                 f"column {name} of {file} holds {x[row]:g} in row {row + 1}, outside its bounds {low:g} to {high:g}: widen them"
             )
         if low == high:
-            return [_Part(x, Column(name, fixed=True), (low, low + 1), "same")]
+            return [_Part(x, Column(name, fixed=True), (low, low + 1))]
         if name in self.fixed or (category and name not in self.free):
-            return [_Part(x, Column(name, fixed=True), (low, high), "category" if category else "fixed")]
-        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), "given" if name in bounds else "data")]
+            return [_Part(x, Column(name, fixed=True), (low, high))]
+        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), name not in bounds)]
 
     def _category(self, name: str, values: Array) -> list["_Part"]:
         """Codes of texts and truth values, or a column for each value."""
         categories, codes = np.unique(values, return_inverse=True)
         codes, texts = codes.reshape(-1), tuple(_text(value) for value in categories)
         fixed = name not in self.free
-        origin = "category" if fixed else "moving"
         if self.encode == "one-hot":
             return [
-                _Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0), origin)
-                for code, text in enumerate(texts)
+                _Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0)) for code, text in enumerate(texts)
             ]
         largest_code, category_names = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
         if fixed:
-            return [_Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code), origin)]
-        return [_Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0), origin)]
+            return [_Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code))]
+        return [_Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0))]
 
 
 class _Part(NamedTuple):
-    """One value of the vectors: (n,) numbers, their column, their bounds, and the origin of the bounds."""
+    """One value of the vectors: (n,) numbers, their column, their bounds, and whether these are the range in the file."""
 
     values: Array
     column: Column
     bounds: tuple[float, float]
-    origin: str
+    from_data: bool = False
 
 
 def _read(file: Path) -> pa.Table:
@@ -238,13 +226,13 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _parse_bounds(text: str) -> tuple[str, float, float]:
+def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
     """Name and bounds of `NAME:LOW:HIGH`."""
     try:
         name, low, high = text.rsplit(":", 2)
         bounds = float(low), float(high)
         if bounds[0] < bounds[1] and all(map(math.isfinite, bounds)):
-            return name, *bounds
+            return name, bounds
     except ValueError:
         pass
     raise RequestError(f"bounds={text}: write COLUMN:LOW:HIGH, the lower bound first, and + between columns")
@@ -259,17 +247,3 @@ def _text(value: Any) -> str:
 
 def _first_names(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-
-
-def _notes(parts: list[_Part], encode: str) -> tuple[str, ...]:
-    """Decisions that were made because the user left them open, one per line."""
-    lines = {
-        "data": "bounds are the least and the largest value in the file for {}",
-        "given": "bounds are given for {}",
-        "fixed": "no attack changes {}",
-        "same": "no attack changes {}, whose values are all the same",
-        "category": f"no attack changes {{}}: categories, coded {encode}",
-        "moving": f"categories, coded {encode}, that an attack may change: {{}}",
-    }
-    names_by_origin = {origin: [part.column.name for part in parts if part.origin == origin] for origin in lines}
-    return tuple(lines[key].format(_first_names(names)) for key, names in names_by_origin.items() if names)

@@ -329,6 +329,5 @@ def _beats_of(
         classes=CLASSES,
         divisor=None,
         info=DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks),
-        groups=np.array(list(beats_by_record))[record[order]],
         fixed_channels=intervals[order] if settings.rhythm else None,
     )
