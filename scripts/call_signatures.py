@@ -39,7 +39,9 @@ def stub_text() -> str:
         call = calls.call_of(study)
         name, *parameters, ending = signature_lines(study.name, inspect.signature(call), body=":")
         text = " ".join(parameter.strip().replace(" ", "\0") for parameter in parameters)  # a line ends after a parameter
-        filled = textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+        filled = textwrap.fill(
+            text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
         lines += ["", name, filled.replace("\0", " "), ending, *first_line(call)]
     return "\n".join(lines) + "\n"
 

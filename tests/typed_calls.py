@@ -39,7 +39,6 @@ brinell.detect(run, (x, y), progress=SilentProgress()).detectors[0].robust.low
 brinell.train_generator(x, y, out="GENERATOR", minutes=1, progress=True).payload()
 brinell.train_metric((x, y), out="METRIC", test=(x, y)).payload()
 brinell.report(run).payload()
-brinell.sign(run.folder, key="KEY").payload()
 
 # Wrong
 brinell.audit(1, (x, y))  # type: ignore[arg-type]
@@ -61,7 +60,6 @@ brinell.gate(run, robust="high")  # type: ignore[arg-type]
 brinell.export(run, "excel")  # type: ignore[arg-type]
 brinell.corrupt(net, x, y, severity="worst")  # type: ignore[arg-type]
 brinell.train_agent(algorithm="none")  # type: ignore[call-arg]
-brinell.sign(run, key=3)  # type: ignore[arg-type]
 brinell.data(x, y, kind="picture")  # type: ignore[arg-type]
 brinell.verify(run, replay="all")  # type: ignore[arg-type]
 brinell.compare(run, models="a")  # type: ignore[call-arg]

@@ -77,10 +77,11 @@ def certify(
     model: AnyModel | None = None, data: Data | None = None, y: Labels | None = None, *, preprocessing: Any = None,
     mean: Any = None, std: Any = None, answers: str | None = None, output: str | int | None = None,
     out: File | None = None, resume: bool = False, on: str | None = None, progress: ProgressOption | None = None,
-    norm: Literal['linf', 'l2'] = 'linf', eps: Eps | None = None, method: str | Sequence[str] = ('crown', 'alpha-
-    crown'), attack: str | Sequence[str] = ('fast',), solver: File | Sequence[File] = (), solver_timeout: float = 60.0,
-    samples: int | Literal['all'] | None = None, select: Literal['first', 'stratified', 'random'] | None = None,
-    seed: int = 0, batch_size: int = 128, device: Device = 'auto', export: Folder | None = None,
+    norm: Literal['linf', 'l2'] = 'linf', eps: Eps | None = None,
+    method: str | Sequence[str] = ('crown', 'alpha-crown'), attack: str | Sequence[str] = ('fast',),
+    solver: File | Sequence[File] = (), solver_timeout: float = 60.0, samples: int | Literal['all'] | None = None,
+    select: Literal['first', 'stratified', 'random'] | None = None, seed: int = 0, batch_size: int = 128,
+    device: Device = 'auto', export: Folder | None = None,
 ) -> CertifyResult:
     """Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets."""
 
@@ -126,18 +127,18 @@ def dense_transfer(
     answers: str | None = None, output: str | int | None = None, out: File | None = None, resume: bool = False,
     on: str | None = None, progress: ProgressOption | None = None, source: str | Sequence[str] = (),
     norm: Literal['linf', 'l2'] = 'linf', eps: Eps | None = None, attack: str | Sequence[str] = (),
-    criterion: str | None = None, least_score: float = 0.4, enlarge: Literal['bilinear', 'bilinear-
-    aligned', 'nearest'] = 'bilinear', queries: int | None = None, samples: int | Literal['all'] | None = None,
-    select: Literal['first', 'stratified', 'random'] | None = None, seed: int = 0, batch_size: int = 4,
-    device: Device = 'auto',
+    criterion: str | None = None, least_score: float = 0.4,
+    enlarge: Literal['bilinear', 'bilinear-aligned', 'nearest'] = 'bilinear', queries: int | None = None,
+    samples: int | Literal['all'] | None = None, select: Literal['first', 'stratified', 'random'] | None = None,
+    seed: int = 0, batch_size: int = 4, device: Device = 'auto',
 ) -> DenseTransferResult:
     """Show the strongest inputs of one segmentation network or detector to others, and compare with an attack on each."""
 
 def detect(
     run: Folder, train: Data, *, out: File | None = None, trust: File | None = None,
-    progress: ProgressOption | None = None, detector: str | Sequence[str] = ('background', 'feature-
-    squeezing', 'mahalanobis'), fpr: float = 0.05, fit: int = 2000, samples: int | Literal['all'] = 200,
-    eps: Eps | None = None, steps: int = 100, seed: int = 0,
+    progress: ProgressOption | None = None,
+    detector: str | Sequence[str] = ('background', 'feature-squeezing', 'mahalanobis'), fpr: float = 0.05,
+    fit: int = 2000, samples: int | Literal['all'] = 200, eps: Eps | None = None, steps: int = 100, seed: int = 0,
 ) -> DetectionResult:
     """Measure how much of a robust accuracy comes from changes that a detector sees, and how much adaptive attacks leave of it."""
 
@@ -214,7 +215,7 @@ def review(
     data: Data, y: Labels | None = None, *, out: File | None = None, resume: bool = False,
     progress: ProgressOption | None = None, norm: Literal['linf', 'l2'] = 'linf',
     eps: Eps = '0.01,0.02,0.04,0.08,0.16,0.32', change: Folder = 'crafted', trials: int = 120, catch: float = 0.2,
-    seed: int = 0, answers: str = (),
+    seed: int = 0, answers: File | Sequence[File] = (),
 ) -> ReviewResult:
     """Write a page of pairs of clean and changed pictures, and measure from people's answers which changes are noticed."""
 

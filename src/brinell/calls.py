@@ -97,7 +97,7 @@ def signature_of(study: Study) -> inspect.Signature:
 def annotation_of(study: Study, name: str) -> str:
     """The type of a parameter, as a signature writes it: by the names of `brinell.types`."""
     fields, none = study.fields(), _default(study, name) is None
-    if name in SHARED:
+    if name in SHARED and name not in fields:
         text = SHARED[name]
     else:
         mark = study.names_of(name)

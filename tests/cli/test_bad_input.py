@@ -81,7 +81,7 @@ BAD = {
     "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
     "samples that are no number": (
         {"more": ["--samples", "many"]},
-        "samples is 'many': this takes a whole number: write --samples 100 or --samples all",
+        "samples is 'many': it must be a whole number or all",
     ),
     "unknown device": (
         {"more": ["--device", "abacus"]},

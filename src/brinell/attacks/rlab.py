@@ -16,7 +16,7 @@ from brinell.attacks._shared import EveryKind
 from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Kind, Model, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
-from brinell.core.settings import Names, Plain
+from brinell.core.settings import Names
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.cleanup import CleanUp
@@ -39,10 +39,10 @@ class RLAB(EveryKind):
     policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
     """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped),
     greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
-    patch: int | Plain = 0
+    patch: int | str = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
-    stride: int | Plain = 0
+    stride: int | str = 0
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
     patch."""
     severities: tuple[int, ...] = SEVERITIES

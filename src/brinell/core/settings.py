@@ -1,5 +1,6 @@
 """Marks on the fields of requests and plugins: the kind of name in their text, and the limits of their values."""
 
+from collections.abc import Iterable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -17,42 +18,18 @@ class Names(NamedTuple):
     """Marks a text field that names something which would be run, opened or asked: `Annotated[str, Names("model")]`."""
 
     kind: str
-    """A kind of plug-in (model, dataset, attack, distance, distortion, defence, detector, explainer), or budgets, file, folder,
-    address."""
+    """A kind of plug-in, such as model or distortion, or budgets, file, folder."""
     words: tuple[str, ...] = ()
     """Words that the field accepts in place of a name."""
 
 
-PLAIN = Names("")
-"""Marks a text field that names nothing, whatever it says."""
-Plain = Annotated[str, PLAIN]
-"""A text that names nothing."""
-
-
-def mark_of(hint: Any, metadata: Any = ()) -> Names | None:
-    """The mark of a field, from its type and the metadata of the type; None if the field has no mark.
-
-    Types that cannot hold a name need no mark: numbers, switches, listed words.
-    """
+def mark_of(hint: Any, metadata: Iterable[Any] = ()) -> Names | None:
+    """The mark of a field, from its metadata or else from its type; None for a field that names nothing."""
     mark = next((candidate for candidate in metadata if isinstance(candidate, Names)), None)
-    if mark is not None or is_closed(hint):
-        return mark or PLAIN
-    if get_origin(hint) is Annotated:
-        inner, *beside = get_args(hint)
-        return mark_of(inner, beside)
-    if get_origin(hint) in (tuple, list, Union, UnionType):
-        marks = [mark_of(part) for part in get_args(hint) if part is not Ellipsis and not is_closed(part)]
-        return marks[0] if marks and all(mark == marks[0] for mark in marks) else None
-    return None
-
-
-def is_closed(hint: Any) -> bool:
-    """True if a type cannot hold a name: numbers, switches and listed words."""
-    if get_origin(hint) is Literal or hint in (int, float, bool, type(None), Ellipsis):
-        return True
-    if get_origin(hint) is Annotated:
-        return is_closed(get_args(hint)[0])
-    return bool(get_args(hint)) and all(is_closed(part) for part in get_args(hint))
+    if mark is None and get_origin(hint) is Annotated:
+        hint, *beside = get_args(hint)
+        return mark_of(hint, beside)
+    return mark or next(filter(None, map(mark_of, get_args(hint))), None)
 
 
 def number_type(hint: Any) -> type[int] | type[float] | None:

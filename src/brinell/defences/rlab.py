@@ -18,7 +18,7 @@ from brinell.core.contracts import Access, Batch, Distortion, Domain, Network, S
 from brinell.core.ledger import Ledger
 from brinell.core.model import ModelInfo
 from brinell.core.patches import AXES, PatchGrid, sides
-from brinell.core.settings import Plain, at_least
+from brinell.core.settings import at_least
 from brinell.defences._steps import OnGradients
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, choose_policy, find_agent
@@ -51,7 +51,7 @@ class RLAB(OnGradients):
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """Names of the distortions to place on patches, joined by +."""
-    patch: int | Plain = 0
+    patch: int | str = 0
     """Side of a patch in values, or one for each axis; 0: 64, 16 x 16 or 8**3 patches in all."""
     steps: int = 20
     """Queries of RLAB about each input at most, after the one about the clean input."""

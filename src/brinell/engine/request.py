@@ -4,28 +4,24 @@ Each is a field of a request, and the text under the field is its help. A reques
 VERB --help` stays fast.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import PurePath
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.errors import RequestError, option, options
+from brinell.core.errors import RequestError, option
 from brinell.core.gpu import has_gpu
-from brinell.core.numbers import NumberError, parse_decimal, parse_whole
-from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, listed_words, mark_of, number_type
+from brinell.core.numbers import parse_decimal
+from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, is_text, mark_of, number_type
 from brinell.core.user_files import check_foreign, expand_home
 
 JOINED = "joined"
 """Marks a text that holds a list: repeated options are joined to one list."""
 MOST_NAMED = 1000
 """Largest number of values (models, attacks, ...) of one setting."""
-EXAMPLE_COUNT, EXAMPLE_SHARE = "100", "0.5"
-"""Values that messages show where a number is expected and nothing like one was typed."""
 IN_MEMORY = "in-memory"
 """Spec of an object that was passed from Python."""
 
@@ -65,7 +61,7 @@ def _check_device(name: str) -> str:
 
 
 Device = Annotated[
-    Plain,
+    str,
     AfterValidator(_check_device),
     Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."),
 ]
@@ -80,34 +76,17 @@ def _check_foreign(path: str) -> None:
         raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
 
 
-def _read_numbers(name: str, annotation: Any, value: Any) -> Any:
-    """The numbers of a field that were given as texts; anything else as it is.
-
-    Raises:
-        PydanticCustomError: a text is no number, or has two readings.
-    """
+def _read_numbers(annotation: Any, value: Any) -> Any:
+    """Texts of a field of numbers as numbers, fractions and percentages too; pydantic refuses everything else."""
     kind = number_type(annotation)
     if kind is None:
         return value
     if isinstance(value, list | tuple):
-        return type(value)(_read_numbers(name, annotation, part) for part in value)
-    if not isinstance(value, str):
-        return value
-    words = listed_words(annotation)
-    if value.strip().lower() in words:
-        return value.strip().lower()
-    parts = re.split(r"[,;\s]+", value.strip())
-    if get_origin(annotation) is tuple and len(parts) > 1 and all(part.isdecimal() for part in parts):
-        raise PydanticCustomError("number", f"this is several numbers: write {options(name, parts)}")
+        return type(value)(_read_numbers(annotation, part) for part in value)
     try:
-        number = parse_whole(value) if kind is int else parse_decimal(value)
-        return number
-    except NumberError as error:
-        example = error.example or (EXAMPLE_COUNT if kind is int else EXAMPLE_SHARE)
-        others = "".join(f" or {option(name, word)}" for word in words)
-        others += " or leave it out" if NoneType in get_args(annotation) and not words and not error.example else ""
-        purpose = f" for {error.purpose}" if error.purpose else ""
-        raise PydanticCustomError("number", f"{error.reason}: write {option(name, example)}{purpose}{others}") from None
+        return (int if kind is int else parse_decimal)(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 class BaseRequest(BaseModel):
@@ -121,7 +100,7 @@ class BaseRequest(BaseModel):
         """A single text, or a single number of a field of numbers, stands for a tuple of one."""
         name = str(info.field_name)
         annotation = cls.model_fields[name].annotation
-        value = _read_numbers(name, annotation, value)
+        value = _read_numbers(annotation, value)
         is_single = isinstance(value, str) or (isinstance(value, int) and number_type(annotation) is int)
         if get_origin(annotation) is not tuple:
             return value
@@ -198,13 +177,13 @@ class Request(BaseRequest):
     attack: tuple[AttackSpec, ...] = ("fast",)
     """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
     pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
-    targeted: Plain | None = None
+    targeted: str | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
-    reject_class: Plain | None = None
+    reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
     a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than
     0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do
     not meet it, which is not robust accuracy. Default: misclassification."""

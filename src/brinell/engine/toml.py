@@ -19,6 +19,8 @@ from brinell.engine.spelling import expand_specs
 Kind = TypeVar("Kind", bound=BaseRequest)
 LIMITS = {"greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below"}
 """What pydantic's errors about limits mean."""
+NUMBERS = {"int": "a whole number", "float": "a number, such as 0.5, 8/255 or 50%"}
+"""What is expected, by the beginning of pydantic's errors."""
 
 
 def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
@@ -68,6 +70,8 @@ def _problem(error: Any, annotation: Any) -> str:
     words = listed_words(annotation)
     if error["type"] in LIMITS:
         return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"
+    if number := NUMBERS.get(error["type"].partition("_")[0]):
+        return f"it must be {' or '.join([number, *words])}"
     if error["type"] != "literal_error" or not words:
         return str(error["msg"])
     hint = suggestion(error["input"], words) if isinstance(error["input"], str) else ""

@@ -27,7 +27,6 @@ from torch.nn import functional as F
 from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.settings import Plain
 from brinell.core.splits import digits
 from brinell.core.streams import initial
 from brinell.core.user_files import cache_folder
@@ -64,7 +63,7 @@ class DigitsCnn:
     """Seed of the weights and the order of samples; a different seed gives the same network, retrained."""
     weights: str = ""
     """State dict used instead of the recipe's, as `brinell harden` writes it: .safetensors or .pt."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default digits-cnn with its deviations from the defaults, or the stem of the weights' file."""
 
     def __post_init__(self) -> None:

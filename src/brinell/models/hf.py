@@ -16,7 +16,6 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.settings import Plain
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import with_processor, without_processor
 from brinell.models._weights import completed_spec
@@ -42,7 +41,7 @@ class HuggingFace:
     """Number of logits if the weights have a number other than the config states; 0 for that of the config."""
     processor: bool = True
     """True prepares inputs by the settings of the network's processor; false passes them unchanged."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the last part of the path."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -26,7 +26,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
-from brinell.core.settings import Plain, above_zero, at_least, at_most
+from brinell.core.settings import above_zero, at_least, at_most
 from brinell.core.version import VERSION
 from brinell.models._answers import are_probabilities, logits_of_labels, logits_of_probabilities, random_inputs
 from brinell.models._torch_model import affine
@@ -73,7 +73,7 @@ class Http:
 
     path: str = ""
     """The model's URL, `http://HOST:PORT/v2/models/NAME` or `.../NAME/versions/VERSION`."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
     """Environment variable that holds a bearer token, if the server requires one; its name begins with BRINELL_."""

@@ -30,7 +30,7 @@ from brinell.core.detection import BoxForm
 from brinell.core.errors import ModelError, RequestError, one_line
 from brinell.core.file_content import check_graph
 from brinell.core.model import MapOutput, ModelInfo
-from brinell.core.settings import Plain, at_least, at_most
+from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import path_hint
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._class_order import names_of_json
@@ -80,7 +80,7 @@ class Onnx:
     """The file takes the channels in reverse order, blue first; mean and std are those of red, green and blue."""
     threads: int = 1
     """Threads of ONNX Runtime."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the stem of the file."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.settings import Plain
 from brinell.models._torch_model import TorchModel
 
 __all__ = ["RobustBench"]
@@ -22,7 +21,7 @@ class RobustBench:
     """Threat model of the network: Linf, L2 or corruptions."""
     folder: str = "models"
     """Folder of the package's downloads."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the name in the model zoo."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -24,7 +24,6 @@ from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo, check_exit
-from brinell.core.settings import Plain
 from brinell.core.user_files import path_hint
 from brinell.models import _answers as answers
 
@@ -46,7 +45,7 @@ class Sklearn:
     """Types in the file that you trust, joined by +, in addition to those that skops trusts by default."""
     answers: Answers | None = None
     """Answers to request: probabilities, decision or labels; by default the first of these that the model offers."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the stem of the file."""
 
     def __call__(self, domain: Domain) -> "SklearnModel":

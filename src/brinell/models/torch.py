@@ -28,7 +28,6 @@ from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
-from brinell.core.settings import Plain
 from brinell.core.suggestions import suggestion
 from brinell.core.torch_settings import kept_defaults
 from brinell.core.user_files import bound_names, failure_text, folder_on_path, hash_code, import_file, module_name
@@ -58,7 +57,7 @@ class TorchModule:
     """State dict, .safetensors or .pt; without it the module keeps the weights that the function set."""
     args: str = ""
     """Arguments of the function, `key=value` joined by commas, passed as text."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the stem of the weights' file, or the function."""
 
     answers: Kind | None = None
@@ -66,7 +65,7 @@ class TorchModule:
     classes one logit or probability; by default inferred from the answers to clean samples.
     """
 
-    output: Plain = ""
+    output: str = ""
     """Part of the answer that holds the logits, for a module that answers several: a name or a place, such as logits, 0 or
     heads.1; by default the only part that fits.
     """

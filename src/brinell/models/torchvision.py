@@ -12,7 +12,6 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.settings import Plain
 from brinell.core.suggestions import suggestion
 from brinell.models._prepared import Resize, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
@@ -41,7 +40,7 @@ class Torchvision:
     """Number of logits if `weights` has a number other than torchvision's; 0 for torchvision's."""
     resize: Resize = "auto"
     """library: resize and crop as torchvision does; auto: the same, except for images that already have the network's size."""
-    name: Plain = ""
+    name: str = ""
     """Name in reports; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -20,7 +20,6 @@ from brinell import calls
 from brinell.cli.command import Command, function_of
 from brinell.cli.options import LOUDNESS
 from brinell.core.errors import BrinellError, RequestError
-from brinell.core.settings import mark_of
 from brinell.engine import toml
 from brinell.engine.progress import SilentProgress
 from brinell.engine.texts import settings_texts
@@ -82,8 +81,6 @@ def check_settings(study: Study) -> None:
     keywords, options = calls.signature_of(study).parameters, inspect.signature(function_of(study, "")).parameters
     for name, field in study.fields().items():
         _demand(study, bool(field.description), f"does not say what {name} is")
-        marked = study.names_of(name) is not None or mark_of(field.annotation, field.metadata) is not None
-        _demand(study, marked, f"does not say what the text of {name} names: mark it by Names or Plain")
         _demand(study, name in options, f"has no option for {name}")
         _demand(study, name in keywords, f"has no keyword for {name}")
         _demand(study, not (_counts(field.annotation) and _takes(study, name, ENDLESS)), f"has no ceiling for {name}")

@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Plain
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -34,7 +33,7 @@ class TrainAgentRequest(BaseRequest):
     """The distance in which eps is measured: l2 or linf."""
     eps: Budgets = "1"
     """The budget of the episodes, such as 1 or 8/255."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """The criterion of success for masks and boxes, as for brinell dense, such as pixels:0.5 or missed:0.5. Default: half of the
     pixels are wrong, or half of the objects are missed."""
     samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000

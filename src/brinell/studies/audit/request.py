@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest
 
 CALIBRATION = 20.0
@@ -19,6 +18,6 @@ class AuditOptions(BaseRequest):
     certify: bool = False
     """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
     JSON show both bounds."""
-    gate: tuple[Plain, ...] = ()
+    gate: tuple[str, ...] = ()
     """A condition of brinell gate on the run, such as robust=0.4, worst-class=0.2, clean=0.9 or certified=0.2, at its largest
     budget. The command ends with exit code 1 where one does not hold."""

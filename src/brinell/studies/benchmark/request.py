@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names, Plain
+from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 
@@ -20,10 +20,10 @@ class BenchmarkRequest(BaseRequest):
     policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
     """The policy that places them: default (prior for images, greedy for other data), prior, greedy, random-placement,
     random-search, or a file of brinell train-agent."""
-    patch: int | Plain = 0
+    patch: int | str = 0
     """The side of a patch in values, or a side for each axis (4x16x16). 0 adapts it to the input, with 8 to 64 patches along an
     axis."""
-    stride: int | Plain = 0
+    stride: int | str = 0
     """The distance from one patch to the next, written like patch. 0 is the side of a patch."""
     eps: Budgets | None = None
     """The largest L2 distance of an adversarial example. Default: no limit."""
@@ -31,9 +31,9 @@ class BenchmarkRequest(BaseRequest):
     """The largest number of queries for a sample."""
     refine: int = Field(default=200, ge=0)
     """The number of queries after the first adversarial example that search for a closer one."""
-    levels: Plain = "1,2,4,6,8,10"
+    levels: str = "1,2,4,6,8,10"
     """Multiples of the L2 distance of the adversarial example. 1 is always among them."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """The criterion of success. For classes a threshold on a probability, as for brinell audit: "true<0.1" or "class=cat>0.9".
     For masks and boxes as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: misclassification,
     half of the pixels are wrong, or half of the objects are missed."""
@@ -45,5 +45,5 @@ class BenchmarkRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    licence: Plain = "unknown"
+    licence: str = "unknown"
     """The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies."""

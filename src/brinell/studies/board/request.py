@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, Folder
 
 
@@ -15,7 +14,7 @@ class BoardRequest(BaseRequest):
     """Runs, certificates and claims, or folders that hold some at any depth."""
     level: Literal["rows", "replay"] = "rows"
     """How far each is verified: files, digests, rows and labels, or also by a replay with its model and data."""
-    title: Plain | None = None
+    title: str | None = None
     """The title of the site. Default: Robustness board."""
     workers: int | None = Field(default=None, ge=1, le=256)
     """Processes that verify side by side. Default: one a core."""

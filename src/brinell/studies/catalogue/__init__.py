@@ -1,6 +1,5 @@
 """List attacks, cascades, distances, distortions, defences, detectors, explainers, data sets and models, with settings."""
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest
 from brinell.studies.kit import Output, Study
 
@@ -8,7 +7,7 @@ from brinell.studies.kit import Output, Study
 class PluginsRequest(BaseRequest):
     """What `brinell plugins` is asked for."""
 
-    kind: Plain | None = None
+    kind: str | None = None
     """The kind: attack, cascade, distance, distortion, defence, detector, explainer, dataset or model. Default: all."""
 
 

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, Budgets, Folder
 
 
@@ -13,7 +12,7 @@ class ClaimRequest(BaseRequest):
     """The run, made by brinell audit."""
     eps: Budgets | None = None
     """The one budget of the claim, one of the run's. Default: that of the published entries with --against, else the largest."""
-    model: Plain | None = None
+    model: str | None = None
     """The name of the model, where the run has several."""
     proofs: Folder | None = None
     """A folder of brinell certify for the same model and data: its proofs bound the figure from below. Default: those of

@@ -1,6 +1,5 @@
 """What `brinell compare` is asked for."""
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, Folder
 
 
@@ -11,7 +10,7 @@ class CompareRequest(BaseRequest):
     """The first run."""
     b: Folder | None = None
     """The second run. Default: none, two models of the first are compared."""
-    model_a: Plain | None = None
+    model_a: str | None = None
     """The model of the first run, where it has several."""
-    model_b: Plain | None = None
+    model_b: str | None = None
     """The model of the second run, where it has several."""

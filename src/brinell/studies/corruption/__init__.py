@@ -5,7 +5,7 @@ With --reference it computes the mean corruption error.
 
 from typing import Annotated, Literal
 
-from brinell.core.settings import Names, Plain, Suite
+from brinell.core.settings import Names, Suite
 from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
 
@@ -25,7 +25,7 @@ class CorruptRequest(BaseRequest):
     (six after LAION-C, for images) or calibrated. Default without --kind: published where it fits, else calibrated."""
     severity: tuple[int, ...] = (1, 2, 3, 4, 5)
     """A severity, 1 to 5."""
-    reference: Plain | None = None
+    reference: str | None = None
     """The model whose errors divide the mean corruption error: the name of one of --model. Default: none, and no such mean."""
     keep: bool = False
     """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data npz:FILE

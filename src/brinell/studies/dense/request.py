@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names, Plain
+from brinell.core.settings import Names
 from brinell.engine.request import JOINED, BaseRequest, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 SEA = "sea"
@@ -38,7 +38,7 @@ class DenseRequest(BaseRequest):
     """An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square,
     rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can.
     Default: sea."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of
     them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have
     the class); for boxes missed, false, mislabelled or misplaced (all of the objects, or 100 false boxes), with a number such as

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names, Plain
+from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 
 class DenseTransferRequest(BaseRequest):
     """The settings of `brinell dense-transfer`."""
 
-    source: tuple[Plain, ...] = ()
+    source: tuple[str, ...] = ()
     """The name of a model that is attacked, among those of model. Default: each model."""
     model: tuple[ModelSpec, ...]
     """A model, as for brinell dense: name two or more. Each one is shown the inputs that were found on each source."""
@@ -23,7 +23,7 @@ class DenseTransferRequest(BaseRequest):
     """The budget of the inputs. Default: 8/255 in linf; 1 in l2."""
     attack: tuple[Annotated[str, Names("attack", ("sea",))], ...] = ()
     """An attack, as for brinell dense. Default: that of brinell dense for such a model."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """The criterion of success, as for brinell dense: it ends the attack on a picture, and names the kinds of errors of boxes.
     Default: pixels, or missed for boxes."""
     least_score: float = Field(default=0.4, ge=0, lt=1)

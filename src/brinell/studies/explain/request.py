@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names, Plain
+from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, ModelSpec, SampleCount, Seed
 
 
@@ -22,7 +22,7 @@ class ExplainRequest(BaseRequest):
     """A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data."""
     truth: File | None = None
     """Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
-    region: Plain | None = None
+    region: str | None = None
     """The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels that the model
     gives a class, or with explain=label those that have it) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME
     (the largest object of a class) or object:N (object N of each picture, from 0). The mask or the box is the ground truth."""

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, Budgets, Folder
 from brinell.studies.kit import Study
 
@@ -17,7 +16,7 @@ class ExportRequest(BaseRequest):
     huggingface: a file for .eval_results of its repository on the hub."""
     eps: Budgets | None = None
     """The budget of the RobustBench entry, one of the run's. Default: its largest."""
-    about: tuple[Plain, ...] = ()
+    about: tuple[str, ...] = ()
     """Facts of an entry that the run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper,
     architecture, additional_data, reported, footnote. huggingface: dataset (required), revision, task, url, source, user."""
 

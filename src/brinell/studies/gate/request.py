@@ -1,6 +1,5 @@
 """What `brinell gate` is asked for."""
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, Budgets, File, Folder
 
 
@@ -25,9 +24,9 @@ class GateRequest(BaseRequest):
     """A run that this one must not be worse than."""
     max_drop: float | None = None
     """The most that a rate may fall below the baseline's, chance or not."""
-    model: Plain | None = None
+    model: str | None = None
     """The name of the model, where the run has several."""
-    allow: tuple[Plain, ...] = ()
+    allow: tuple[str, ...] = ()
     """The code of a check or a warning that does not fail the gate."""
     without_checks: bool = False
     """Pass too where checks that count were not made."""

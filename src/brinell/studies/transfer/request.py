@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from brinell.core.settings import Plain
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -41,7 +40,7 @@ class TransferRequest(BaseRequest):
     attack: AttackSpec = "mi-fgsm"
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample."""
-    criterion: Plain | None = None
+    criterion: str | None = None
     """A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success
     then means that the example meets it. Default: misclassification."""
     samples: SampleCount = None

@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from brinell.core.settings import Plain
 from brinell.engine.request import BaseRequest, DataSpec, File, Folder, ModelSpec
 
 
@@ -15,7 +14,7 @@ class VerifyRequest(BaseRequest):
     """The model to use instead of the one that RUN names, written as for audit."""
     data: DataSpec | None = None
     """The data to use instead of those that RUN names, written as for audit."""
-    digest: tuple[Plain, ...] = ()
+    digest: tuple[str, ...] = ()
     """A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the
     claim of whoever made RUN."""
     replay: int | None = Field(default=None, ge=0)
