@@ -33,28 +33,15 @@ def mean_of(draws, value):
     return np.mean([slope for x, slope in draws if x == pytest.approx(value)])
 
 
-def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
-    model, draws = slopes(torch.rand(60).tolist(), rows=True)
-    mean = EOT(model, 20, batch_size=12).mean(X)
-    assert [len(x) for x in model.calls] == [6, 12, 12, 12, 12, 6]
-    for row in range(3):
-        assert sum(x == pytest.approx(X[row, 0].item()) for x, _ in draws) == 20
-        assert mean[row, 1].item() == pytest.approx(mean_of(draws, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
-
-
-def test_a_model_that_draws_for_each_call_is_given_a_call_for_each_look():
-    """Slopes 1, 5, 9 and so on; the two copies of the first call are answered alike, and nothing is copied after it."""
-    model, _ = slopes([1.0, 5.0, 9.0, 13.0], rows=False)
-    mean = EOT(model, 5, batch_size=12).mean(X)
-    assert [len(x) for x in model.calls] == [6, 3, 3, 3]
-    torch.testing.assert_close(mean[:, 1], X[:, 0] * (1 + 1 + 5 + 9 + 13) / 5)
-
-
-def test_no_room_for_copies():
+def test_each_look_is_a_call():
+    for rows in (True, False):
+        model, draws = slopes(torch.rand(60).tolist(), rows=rows)
+        mean = EOT(model, 20).mean(X)
+        assert [len(x) for x in model.calls] == [3] * 20
+        for row in range(3):
+            assert mean[row, 1].item() == pytest.approx(mean_of(draws, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
     model, _ = slopes([1.0, 5.0, 9.0], rows=False)
-    answers = EOT(model, 3, batch_size=5).answers(X)
-    assert [len(x) for x in model.calls] == [3, 3, 3]
-    torch.testing.assert_close(answers[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
+    torch.testing.assert_close(EOT(model, 3).answers(X)[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
 
 
 def test_one_look_is_the_models_own_answer():
@@ -63,7 +50,7 @@ def test_one_look_is_the_models_own_answer():
 
 
 def test_answers_of_another_shape():
-    with pytest.raises(ModelError, check=refused("core.eot.EOT.calls")):
+    with pytest.raises(ModelError, check=refused("core.eot.EOT.answer")):
         EOT(Recorder(lambda x: x[:, :1]), 3).mean(X)
 
 

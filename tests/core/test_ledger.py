@@ -286,7 +286,7 @@ def test_answers_that_are_no_numbers(subtests):
 def test_answers_of_another_shape():
     model = Recorder(lambda x: x[:, :1])
     ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    with pytest.raises(ModelError, check=refused("core.eot.EOT.calls")):
+    with pytest.raises(ModelError, check=refused("core.eot.EOT.answer")):
         ledger.oracle().scores(torch.tensor([0]), points([0.4]))
 
 

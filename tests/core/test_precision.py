@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, threat_of
-from brinell.core.eot import NEAR_BOUNDARY
 from brinell.core.errors import ContractError
-from brinell.core.ledger import Ledger
+from brinell.core.ledger import NEAR_BOUNDARY, Ledger
 from brinell.core.losses import margin
 
 

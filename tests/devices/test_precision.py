@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
+from _helpers import batch_of, threat_of
 from brinell.core.domain import Domain
-from brinell.core.eot import EOT, Reduced
+from brinell.core.ledger import Ledger
+from brinell.core.losses import margin
 from brinell.models._torch_model import TorchModel
 
 PLAIN, REDUCED = ("highest", False), ("high", True)
@@ -51,8 +53,7 @@ def test_tf32_for_gradients_away_from_the_boundary_alone():
     model, x = model_of(module), torch.tensor([[0.9, 0.1, 0.1, 0.0], [0.5, 0.5001, 0.1, 0.0]])
     module.notes.clear()
     with model.info.session(torch.device("cpu")):
-        asker = Reduced(EOT(model), "tf32")
-        asker.differentiate(
-            x, lambda logits, leaf, rows: (logits[:, 0], torch.zeros_like(leaf)), lambda logits, x: logits[:, 1] - logits[:, 0]
-        )
+        batch = batch_of(x, [0, 0])
+        ledger = Ledger(model, batch, threat_of(0.1, domain=model.domain, n=2), precision="tf32")
+        ledger.oracle().gradient(batch.ids, x, margin)
     assert [note[0] for note in module.notes] == [REDUCED, PLAIN]

@@ -23,12 +23,16 @@ from torch import Tensor
 from brinell.core import losses
 from brinell.core.costs import Best, Costs, earlier_rows, running_totals
 from brinell.core.criterion import Criterion, Loss
-from brinell.core.eot import EOT, Precision, Reduced, question_cost
+from brinell.core.eot import EOT, Precision, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
 from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.threat import Threat, size
+from brinell.core.torch_settings import float32_products
+
+NEAR_BOUNDARY = 2.0**-6
+"""An answer in TF32 whose lead is above minus this share of the deciding scores may be a success (design/0008-eot.md)."""
 
 Derive = Callable[..., tuple[Tensor, Tensor]]
 """Criterion, logits, labels and inputs, then tensors that are aligned with them, to values and input gradients."""
@@ -55,14 +59,9 @@ class _Query(NamedTuple):
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
-    def derive(
-        self, derive: Derive, aligned: list[Tensor], logits: Tensor, leaf: Tensor, rows: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def derive(self, derive: Derive, aligned: Sequence[Tensor], logits: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
         """Values and gradients of an attack's `derive`, which gets a copy of the labels, because it may write to them."""
-        criterion, y = self.criterion, self.y.clone()
-        if rows is not None:
-            criterion, y, aligned = criterion.select(rows), y[rows], [values[rows] for values in aligned]
-        return derive(criterion, logits, y, leaf, *aligned)
+        return derive(self.criterion, logits, self.y.clone(), leaf, *aligned)
 
 
 class Ledger:
@@ -119,8 +118,7 @@ class Ledger:
         self._queries, self._question_cost = queries, question_cost(eot, precision)
         self._surrogates, self._batch_size, self._on_pass = tuple(surrogates), batch_size, on_pass
         self._minimal, self._reach = minimal, reach
-        self._eot = EOT(model, eot, batch_size)
-        self._gradients = self._eot if precision == "float32" else Reduced(self._eot)
+        self._eot, self._precision = EOT(model, eot), precision
         self._last: tuple[Tensor, int, _Query] | None = None
         self._complete: tuple[Tensor, int, bool, int] | None = None
         """Ids that were all active, with what may have changed since."""
@@ -224,7 +222,7 @@ class Ledger:
             return value.detach(), _gradient_or_zero(value, leaf)
 
         of_margins = loss is None and self._eot.count == 1
-        return Gradient(*self._differentiate(ids, x, derive, extra, self._gradients, backwards=1, of_margins=of_margins))
+        return Gradient(*self._differentiate(ids, x, derive, extra, self._precision, of_margins=of_margins))
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
         k = classes.shape[1]
@@ -235,17 +233,17 @@ class Ledger:
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
 
-        return Differences(*self._differentiate(ids, x, derive, (classes,), self._eot, backwards=k))
+        return Differences(*self._differentiate(ids, x, derive, (classes,), "float32", backwards=k))
 
     def _differentiate(
         self,
         ids: Tensor,
         x: Tensor,
         derive: Derive,
-        aligned: tuple[Tensor, ...],
-        asker: EOT | Reduced,
+        aligned: Sequence[Tensor],
+        precision: Precision,
         *,
-        backwards: int,
+        backwards: int = 1,
         of_margins: bool = False,
     ) -> list[Tensor]:
         """The logits, then the values and input gradients that `derive` makes of them.
@@ -255,23 +253,40 @@ class Ledger:
             x: (n, *shape) the inputs.
             derive: makes values and gradients of answers, in `backwards` backward passes.
             aligned: tensors (n, ...) of which `derive` is given the rows.
-            asker: asks the model.
+            precision: of answers away from the boundary.
             backwards: backward passes of one answer.
             of_margins: whether the values are the margins of the criterion, which then are not computed again.
         """
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
-        answers = []
+        columns = []
         for rows in self._batches(len(ids)):
-            part, inputs, tensors = query, x, list(aligned)
+            part, inputs, tensors = query, x, aligned
             if rows is not None:
                 part, inputs, tensors = query.part(rows), x[rows], [values[rows] for values in aligned]
-            answer = asker.differentiate(inputs, partial(part.derive, derive, tensors), part.margin)
-            margin = answer.value if of_margins else None
-            margin = self._judge(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
-            logits = part.criterion.logits_for_attack(answer.logits, part.y, margin)
-            answers.append([logits, answer.value, self.movable(answer.grad)])
-        return [_join(list(column)) for column in zip(*answers, strict=True)]
+            times: int | Tensor = self._eot.count
+            if precision == "float32":
+                logits, value, grad = self._eot.differentiate(inputs, partial(part.derive, derive, tensors))
+            else:
+                (logits, value, grad), times = self._differentiate_in_tf32(part, inputs, derive, tensors)
+            margin = self._judge(part, inputs, logits, times, backwards=backwards, margin=value if of_margins else None)
+            columns.append([part.criterion.logits_for_attack(logits, part.y, margin), value, self.movable(grad)])
+        return [_join(list(column)) for column in zip(*columns, strict=True)]
+
+    def _differentiate_in_tf32(
+        self, query: _Query, x: Tensor, derive: Derive, aligned: Sequence[Tensor]
+    ) -> tuple[list[Tensor], Tensor]:
+        """Derivatives in TF32, in float32 at inputs that come near a success, and (n,) the forwards that each row took."""
+        with float32_products(tf32=True):
+            derivatives = self._eot.differentiate(x, partial(query.derive, derive, aligned))
+        logits = derivatives[0]
+        near_boundary = query.margin(logits, x) > -NEAR_BOUNDARY * losses.scale(logits, query.y)
+        rows = near_boundary.nonzero()[:, 0]
+        if len(rows):
+            derive_rows = partial(query.part(rows).derive, derive, [values[rows] for values in aligned])
+            for values, exact in zip(derivatives, self._eot.differentiate(x[rows], derive_rows), strict=True):
+                values[rows] = exact
+        return derivatives, self._eot.count * (1 + near_boundary.long())
 
     def _slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
         x = self.full_inputs(ids, x)

@@ -318,7 +318,7 @@ def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
 
 def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several answers."""
-    averaged = EOT(model, eot, batch_size)
+    averaged = EOT(model, eot)
     with torch.no_grad():
         answers = [averaged.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)

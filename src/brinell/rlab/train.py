@@ -109,7 +109,7 @@ DUELING_DQN = Learner("dqn", ADVANTAGE, _dqn)
 
 def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs do not meet a criterion yet; one query each."""
-    eot, parts = EOT(model, 1, batch_size), torch.split(torch.arange(len(batch), device=batch.x.device), batch_size)
+    eot, parts = EOT(model), torch.split(torch.arange(len(batch), device=batch.x.device), batch_size)
     with torch.no_grad():
         flags = []
         for rows in parts:

@@ -148,7 +148,7 @@ class Claims:
             # The target must be the least likely class, up to rounding.
             x = self._inputs(ids)
             with torch.no_grad():
-                mean = EOT(model, self.plan.eot, self.plan.request.batch_size).answers(x).mean(0)
+                mean = EOT(model, self.plan.eot).answers(x).mean(0)
             target_logit = mean.gather(1, torch.as_tensor(claimed, device=x.device).long()[:, None])[:, 0]
             slack = losses.rounding(mean, torch.as_tensor(claimed, device=x.device).long())
             wrong = (target_logit - mean.amin(1) > slack).cpu().numpy() & (not self._is_random)
@@ -176,9 +176,9 @@ class Claims:
             (n,) each: difference of mean logits, positive if another class wins; tolerance for rounding; tolerance for chance.
         """
         looks = max(eot, RANDOM_LOOKS) if self._is_random else eot
-        eot_model = EOT(model, looks, self.plan.request.batch_size)
+        eot_model = EOT(model, looks)
         with torch.no_grad():
-            logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, eot_model.batch_size)], 1)
+            logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, self.plan.request.batch_size)], 1)
         mean, y = logits.mean(0), torch.as_tensor(np.asarray(claimed), device=x.device).long()
         lead = losses.margin(mean, y)
         rival = mean.scatter(1, y[:, None], -torch.inf).argmax(1)
@@ -193,9 +193,9 @@ class Claims:
         assert self.plan.threshold is not None
         criterion, y = self.plan.threshold, torch.as_tensor(np.asarray(labels), device=x.device).long()
         looks = max(eot, RANDOM_LOOKS) if self._is_random else eot
-        eot_model = EOT(model, looks, self.plan.request.batch_size)
+        eot_model = EOT(model, looks)
         with torch.no_grad():
-            logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, eot_model.batch_size)], 1)
+            logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, self.plan.request.batch_size)], 1)
         mean = logits.mean(0)
         slack = losses.rounding(mean, y)
         if looks > 1:
