@@ -1,7 +1,7 @@
 """Converts user objects to the input of an audit: settings as texts, models of any library, data of any form.
 
 The type of an object decides, never a trial: an object that fits no type, or two, is refused in one line. The conversions are
-next to the plugins of their kind (`models._callable`, `models._transformers`, `datasets._memory`).
+next to the plugins of their kind (`models._function`, `models._transformers`, `datasets._memory`).
 """
 
 import copy
@@ -29,9 +29,9 @@ from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
 from brinell.models._answers import KINDS, LogitModel
-from brinell.models._callable import CallableModel
 from brinell.models._class_order import in_order_of
 from brinell.models._content import digest_of
+from brinell.models._function import FunctionModel
 from brinell.models._maite import MaiteFunction
 from brinell.models._outputs import Output, is_output
 from brinell.models._torch_model import TorchModel
@@ -254,7 +254,7 @@ def _wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: st
     if isinstance(model, type):
         raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
     if callable(model):
-        return CallableModel(
+        return FunctionModel(
             model,
             domain,
             classes=len(dataset.classes),
@@ -293,7 +293,7 @@ def _maite(model: Any, metadata: Metadata, dataset: Dataset, name: str, settings
         raise RequestError(f"{name} is a model by MAITE's protocol, which answers scores: leave answers='labels' out")
     scale = dataset.byte_scale if isinstance(dataset, ArrayDataset) else None
     function = MaiteFunction(model, name, byte_scale=scale)
-    return CallableModel(
+    return FunctionModel(
         function, dataset.domain, classes=len(dataset.classes), name=name, class_names=metadata.classes, labels=False
     )
 
@@ -346,22 +346,21 @@ def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -
 
 
 def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any] | None) -> Model:
-    from brinell.models.onnx import Onnx, OnnxModel
+    from brinell.models.onnx import Network, Onnx, model_of
 
     preprocessing = preprocessing or {}
-    if "flip_axis" in preprocessing:
-        raise RequestError("flip_axis is for modules: reverse the channels inside the network")
     settings = {key: tuple(map(float, np.asarray(preprocessing[key]).ravel())) for key in ("mean", "std") if key in preprocessing}
     path = getattr(session, "_model_path", None)
     content = (
         bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
     )
     try:
-        options = Onnx(**settings)  # type: ignore[arg-type]
+        options = Onnx(**settings, bgr="flip_axis" in preprocessing)  # type: ignore[arg-type]
     except ValueError as error:
         raise RequestError(one_line(error)) from None
     name = Path(path).stem if path and name == type(session).__name__ else name
-    return OnnxModel(session, domain, options, digest_of(content or "a session whose file is not known"), name)
+    digest = digest_of(content or "a session whose file is not known")
+    return model_of(Network(session, domain, options, name), domain, options, digest)
 
 
 # What a request and a manifest say

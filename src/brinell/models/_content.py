@@ -1,17 +1,17 @@
-"""A hash of models that exist in memory only: arrays bit by bit, functions by their source and the values that they refer to.
+"""What a model in memory is made of: the parts that its functions refer to, and a hash of them.
 
-Nothing is pickled. An object that cannot be inspected, such as one of another library, is represented by its class;
-`models._callable` adds the predicted classes on random inputs.
+Arrays count bit by bit, functions and the classes of users by their source and by the values that it refers to: defaults,
+closures, globals of the same file. Nothing is pickled. An object of a library that cannot be inspected counts by its class;
+`models._function` adds the predicted classes on random inputs.
 """
 
 import functools
 import hashlib
 import inspect
-import linecache
 import re
-import threading
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,14 +19,73 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-PARSING = threading.Lock()
-"""Finding the source of a class parses its file. Python 3.11 cannot do that in two threads at once: it counts the depth for all
-threads together and stops with a SystemError.
-"""
-_SOURCES: dict[tuple[str, str, int | None], str] = {}
-"""Sources of classes by the text of their file, their name in it, and their first line where Python knows it."""
+LIBRARIES = frozenset(("brinell", "numpy", "onnx2pytorch", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers"))
+"""Packages whose functions and classes are known by name, and whose functions keep nothing between calls."""
+COMPLETE = ("brinell", "builtins", "numpy", "scipy", "sklearn")
+"""Packages whose objects hold their complete state."""
 DEEPEST = 60
 """Maximum depth to which nested values are followed."""
+
+
+def is_users(definition: Any) -> bool:
+    """True for a function or class of no library."""
+    library = (getattr(definition, "__module__", None) or "builtins").partition(".")[0]
+    return library not in LIBRARIES and library not in sys.stdlib_module_names
+
+
+def references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names and values that a function uses beyond its arguments: defaults, closure, and globals except libraries."""
+    yield from ((str(number), value) for number, value in enumerate(function.__defaults__ or ()))
+    yield from (function.__kwdefaults__ or {}).items()
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            yield name, cell.cell_contents
+    yield from global_references(function)
+
+
+def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names and values of the globals that a function uses, except modules and what other files define."""
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        foreign = getattr(value, "__module__", None) != function.__module__
+        if not isinstance(value, types.ModuleType | None) and not (isinstance(value, type | types.FunctionType) and foreign):
+            yield name, value
+
+
+def _names(code: types.CodeType) -> list[str]:
+    """Names that code and its inner functions use."""
+    inner = [name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant)]
+    return sorted({*code.co_names, *inner})
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The values that a function, method, partial, container or callable object refers to."""
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, types.FunctionType):
+        return [part for _, part in references(value)]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def modules_in(root: Any) -> list[nn.Module]:
+    """The torch modules that a function, a bound method or a partial refers to, each once."""
+    modules, visited, waiting = list[nn.Module](), dict[int, Any](), [root]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in visited or isinstance(part, type | types.ModuleType):
+            continue
+        visited[id(part)] = part
+        if isinstance(part, nn.Module):
+            modules.append(part)
+        elif isinstance(part, list | tuple | dict) or callable(part):
+            waiting += reversed(parts_of(part))
+    return modules
 
 
 def digest_of(*values: Any) -> str:
@@ -34,92 +93,6 @@ def digest_of(*values: Any) -> str:
     hash = hashlib.blake2b(digest_size=16)
     _feed(hash, values, {}, 0)
     return hash.hexdigest()
-
-
-def modules_in(root: Any) -> list[nn.Module]:
-    """The torch modules that a function, a bound method or a partial refers to, each once."""
-    modules: dict[int, nn.Module] = {}
-    visited: set[int] = set()
-
-    def collect(part: Any) -> None:
-        """Collect the modules that a function refers to."""
-        if id(part) in visited:
-            return
-        visited.add(id(part))
-        if isinstance(part, nn.Module):
-            modules[id(part)] = part
-        elif isinstance(part, functools.partial | types.FunctionType | types.MethodType | list | tuple | dict):
-            for inner in _parts(part):
-                collect(inner)
-        elif not isinstance(part, type | types.ModuleType) and callable(part) and hasattr(part, "__dict__"):
-            for inner in vars(part).values():
-                collect(inner)
-
-    collect(root)
-    return list(modules.values())
-
-
-def structure_of(module: nn.Module) -> str:
-    """The printed module without memory addresses, and the source of each class that does not come from torch."""
-    text = [re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))]
-    for kind in sorted({type(part) for part in module.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__)):
-        text.append(kind.__qualname__)
-        if not kind.__module__.startswith("torch."):
-            text.append(source_of(kind))
-    return "\n".join(text)
-
-
-def source_of(definition: Any) -> str:
-    """Source of a class or function; empty if it was typed in and never saved."""
-    try:
-        with PARSING:
-            return _source_of_class(definition) if isinstance(definition, type) else inspect.getsource(definition)
-    except (OSError, TypeError):
-        return ""
-
-
-def _source_of_class(definition: type) -> str:
-    """Source of a class, found once for each content of its file: copies of a model come from the same file again and again."""
-    if (file := inspect.getsourcefile(definition)) is None:
-        return inspect.getsource(definition)
-    linecache.checkcache(file)
-    key = "".join(linecache.getlines(file)), definition.__qualname__, getattr(definition, "__firstlineno__", None)
-    if key not in _SOURCES:
-        _SOURCES[key] = inspect.getsource(definition)
-    return _SOURCES[key]
-
-
-def _parts(container: Any) -> list[Any]:
-    """The values that a function, method, partial or container refers to."""
-    if isinstance(container, functools.partial):
-        return [container.func, *container.args, *container.keywords.values()]
-    if isinstance(container, types.MethodType):
-        return [container.__self__, container.__func__]
-    if isinstance(container, types.FunctionType):
-        return [value for _, value in _references(container)]
-    return list(container.values()) if isinstance(container, dict) else list(container)
-
-
-def _references(function: types.FunctionType) -> list[tuple[str, Any]]:
-    """Names and values that a function uses beyond its arguments: defaults, closure, and globals except libraries."""
-    defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-    references = [(str(name), value) for name, value in defaults]
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # not assigned yet
-            references.append((name, cell.cell_contents))
-    for name in _names(function.__code__):
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            foreign = getattr(value, "__module__", None) != function.__module__
-            if not isinstance(value, types.ModuleType) and not (isinstance(value, type | types.FunctionType) and foreign):
-                references.append((name, value))
-    return references
-
-
-def _names(code: types.CodeType) -> list[str]:
-    """Names that code and its inner functions use."""
-    inner = [name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant)]
-    return sorted({*code.co_names, *inner})
 
 
 def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int) -> None:
@@ -133,7 +106,7 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
         hash.update(f"{value.dtype} {tuple(value.shape)}\0".encode())
-        value = value.reshape(-1).view(dtype=torch.uint8).numpy()
+        value = value.reshape(-1).view(dtype=torch.uint8).numpy() if value.numel() else np.zeros(0)
     if isinstance(value, np.ndarray):
         _array(hash, value, visited, depth)
         return
@@ -150,13 +123,15 @@ def _array(hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any
         for element in x.ravel().tolist():
             _feed(hash, element, visited, depth + 1)
     else:
-        hash.update(np.ascontiguousarray(x).tobytes())
+        hash.update(np.ascontiguousarray(x).data)
 
 
 def _contents(value: Any) -> list[Any]:
     """The contents of a value, in an order that does not depend on the process."""
     if isinstance(value, nn.Module):
-        return [structure_of(value), dict(value.named_parameters()), dict(value.named_buffers())]
+        kinds = sorted({type(part) for part in value.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__))
+        shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+        return [shown, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
     if isinstance(value, Mapping):
         return [f"{len(value)} pairs", *(part for pair in value.items() for part in pair)]
     if isinstance(value, list | tuple):
@@ -164,14 +139,32 @@ def _contents(value: Any) -> list[Any]:
     if isinstance(value, set | frozenset):
         return [f"{len(value)} of a set", *sorted(map(repr, value))]
     if isinstance(value, functools.partial | types.MethodType):
-        return [type(value).__name__, *_parts(value)]
+        return [type(value).__name__, *parts_of(value)]
     if isinstance(value, types.FunctionType):
+        if not is_users(value):
+            return [f"{value.__module__}.{value.__qualname__}"]
         # Several lambdas may share one line of source.
-        text = source_of(value) if value.__name__ != "<lambda>" else ""
-        return [text or _code(value.__code__), *(part for pair in _references(value) for part in pair)]
+        text = _source(value) if value.__name__ != "<lambda>" else ""
+        return [text or _code(value.__code__), *(part for pair in references(value) for part in pair)]
     if isinstance(value, type):
-        return [f"class {value.__module__}.{value.__qualname__}"]
+        name = f"class {value.__module__}.{value.__qualname__}"
+        functions = [_function(entry) for entry in vars(value).values()] if is_users(value) else []
+        return [name, *value.__bases__, *filter(None, functions)] if is_users(value) else [name]
     return [f"{type(value).__module__}.{type(value).__qualname__}", *_state(value)]
+
+
+def _function(entry: Any) -> Any:
+    """The function behind an entry of a class; None for other entries."""
+    entry = entry.fget if isinstance(entry, property) else getattr(entry, "__func__", entry)
+    return entry if isinstance(entry, types.FunctionType) else None
+
+
+def _source(function: types.FunctionType) -> str:
+    """Source of a function; empty if it was typed in and never saved."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""
 
 
 def _code(code: types.CodeType) -> list[Any]:
@@ -184,14 +177,11 @@ def _state(value: Any) -> list[Any]:
     """The attributes of an object if they are known to be its complete state, the weights of a Keras model, otherwise nothing."""
     if callable(weights := getattr(value, "get_weights", None)):
         return [np.asarray(weight) for weight in weights()]
-    library = type(value).__module__.partition(".")[0]
-    is_readable = (
-        library in ("sklearn", "numpy", "scipy", "builtins") or hasattr(value, "get_params") or bool(source_of(type(value)))
-    )
-    if not is_readable or isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+    kind = type(value)
+    is_complete = kind.__module__.partition(".")[0] in COMPLETE or hasattr(value, "get_params") or is_users(kind)
+    if not is_complete or isinstance(value, types.ModuleType | types.BuiltinFunctionType):
         return []
     try:
-        state = value.__getstate__()
+        return [kind, value.__getstate__()]
     except Exception:
         return []
-    return [source_of(type(value)) if library not in ("sklearn", "numpy", "scipy") else "", state]

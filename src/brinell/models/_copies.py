@@ -6,7 +6,6 @@ generators and locks. Classes are shared, and with them what a method keeps in i
 """
 
 import copy
-import functools
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -18,9 +17,8 @@ from torch import Tensor
 
 from brinell.core.errors import ModelError, one_line
 from brinell.core.model import Model
+from brinell.models._content import global_references, is_users, parts_of
 
-LIBRARIES = ("brinell", "functools", "numpy", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers")
-"""Packages whose functions keep nothing between calls and are shared."""
 LOCKS = {type(make()): make for make in (threading.Lock, threading.RLock)}
 
 
@@ -69,21 +67,9 @@ def _fill(function: types.FunctionType, made: types.FunctionType, memo: dict[int
             empty.cell_contents = copy.deepcopy(cell.cell_contents, memo)
         except ValueError:  # not assigned yet
             continue
-    for name, value in _globals_of(function):
-        made.__globals__[name] = copy.deepcopy(value, memo)
-
-
-def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names and values of the globals of a function that may hold state."""
-    for name in _names(function.__code__):
-        value = function.__globals__.get(name)
-        if value is not None and not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-            yield name, value
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Names that code and its inner functions use."""
-    return set(code.co_names).union(*(_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
+    for name, value in global_references(function):
+        if not isinstance(value, type):
+            made.__globals__[name] = copy.deepcopy(value, memo)
 
 
 def _reachable(root: Any) -> Iterator[Any]:
@@ -94,42 +80,8 @@ def _reachable(root: Any) -> Iterator[Any]:
         if id(part) in visited or isinstance(part, type | types.ModuleType | Tensor | np.ndarray | str | bytes | int | float):
             continue
         visited[id(part)] = part
-        if isinstance(part, torch.Generator) or type(part) in LOCKS or _is_users(part):
-            yield part
-        waiting += _parts(part)
-
-
-def _is_users(part: Any) -> bool:
-    """True for a function that belongs to no library."""
-    return isinstance(part, types.FunctionType) and (part.__module__ or "").partition(".")[0] not in LIBRARIES
-
-
-def _parts(part: Any) -> list[Any]:
-    """The values that an object refers to."""
-    if isinstance(part, types.FunctionType):
-        return _of_function(part) if _is_users(part) else []
-    if isinstance(part, functools.partial):
-        return [part.func, *part.args, *part.keywords.values()]
-    if isinstance(part, types.MethodType):
-        return [part.__self__, part.__func__]
-    if isinstance(part, dict):
-        return list(part.values())
-    inner = list(part) if isinstance(part, list | tuple | set | frozenset) else []
-    return [*inner, *getattr(part, "__dict__", {}).values()]
-
-
-def _of_function(function: types.FunctionType) -> list[Any]:
-    """The values that a function refers to."""
-    contents = []
-    for cell in function.__closure__ or ():
-        try:
-            contents.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
+        if isinstance(part, types.FunctionType) and not is_users(part):
             continue
-    return [
-        *(function.__defaults__ or ()),
-        *(function.__kwdefaults__ or {}).values(),
-        *contents,
-        *function.__dict__.values(),
-        *(value for _, value in _globals_of(function)),
-    ]
+        if isinstance(part, torch.Generator | types.FunctionType) or type(part) in LOCKS:
+            yield part
+        waiting += [*parts_of(part), *getattr(part, "__dict__", {}).values()]

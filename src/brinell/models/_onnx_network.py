@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError
-from brinell.core.model import Model
-from brinell.models._answers import random_inputs
+from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._containers import FixedBatch
-from brinell.models._detections import Decoded, Decoder
+from brinell.models._detections import Decoded
+from brinell.models._function import FunctionModel
 from brinell.models._torch_model import TorchModel
 
 __all__ = ["convert", "convert_file"]
@@ -85,44 +85,35 @@ def _is_last_softmax(node: Any) -> bool:
     return node.op_type == "Softmax" and axis in (-1, 1)
 
 
-def convert(
-    model: Model,
-    file: Path,
-    rows: Mapping[str, Any],
-    output: str,
-    preprocessing: Mapping[str, Any],
-    decode: Decoder | None,
-) -> TorchModel:
+def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) -> TorchModel:
     """The network of a file in torch, for any number of inputs at once or else for as many as the file was exported for.
 
     Args:
         model: the same network in ONNX Runtime, with whose answers those in torch are compared.
         file: the file.
-        rows: settings of `Rows`.
-        output: name of the output that holds the scores.
         preprocessing: as of a TorchModel.
-        decode: what turns the output into the boxes of a detector, if it is one.
 
     Raises:
         RequestError: onnx2pytorch is not installed.
         Exception: it cannot convert the graph, or answers otherwise than ONNX Runtime.
     """
+    source = model.module.function
     try:
-        network, size = convert_file(file, output, before_softmax=True)
+        network, size = convert_file(file, model.path or source.outputs[0], before_softmax=True)
     except ImportError:
         raise RequestError("onnx2pytorch is not installed, which gradients=true needs: pip install 'brinell[onnx]'") from None
-    module = Rows(network, **rows)
+    module = Rows(network, source.last, source.sides, source.dtype)
     try:
-        return _compared(model, module, preprocessing, decode)
+        return _compared(model, module, preprocessing)
     except Exception:
         if size is None:
             raise
-        return _compared(model, FixedBatch(module, size), preprocessing, decode)
+        return _compared(model, FixedBatch(module, size), preprocessing)
 
 
-def _compared(model: Model, module: nn.Module, preprocessing: Mapping[str, Any], decode: Decoder | None) -> TorchModel:
+def _compared(model: FunctionModel, module: nn.Module, preprocessing: Mapping[str, Any]) -> TorchModel:
     """The model around a converted network, once its answers are those of ONNX Runtime."""
-    boxes = model.info.output
+    boxes, decode = model.info.output, model.module.function.decoder
     converted = TorchModel(
         (module if decode is None else Decoded(module, decode)).eval(),
         model.domain,
@@ -142,7 +133,8 @@ def _compared(model: Model, module: nn.Module, preprocessing: Mapping[str, Any],
         compare(*(part[..., :4] for part in candidates))
         compare(*(part[..., 4:] for part in candidates))
     else:
-        compare(*(scores.double().log_softmax(1) for scores in answers))
+        logits = [logits_of_probabilities(scores) if are_probabilities(scores) else scores for scores in answers]
+        compare(*(scores.double().log_softmax(1) for scores in logits))
     return converted
 
 

@@ -1,8 +1,8 @@
 """Any `torch.nn.Module` as a model, preprocessing included; its weights and training flags are left unchanged."""
 
-import hashlib
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any
@@ -20,9 +20,8 @@ from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
 from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
-from brinell.models._content import digest_of, structure_of
+from brinell.models._content import digest_of
 from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
-from brinell.models._devices import device_of, devices_of, is_mixed, left_behind
 from brinell.models._outputs import Output, find_output, note_of, pick
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
@@ -30,6 +29,8 @@ PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 `flip_axis`.
 """
 
+MIXED_DEVICES = re.compile(r"(same|two|different) devices?\b|and (weight|bias) type \(torch\.\w*FloatTensor\) should be", re.I)
+"""Words of torch about an operation on tensors of two devices."""
 DEEP = 16
 """Number of convolutions from which a module is faster with channels last on a CPU (docs/results/performance.md); modules with
 max pooling always are.
@@ -56,12 +57,13 @@ class TorchModel:
         output: the part of the answer that holds the logits (`models._outputs`), for a module that answers several.
         data_classes: number of classes of the data, by which that part is found.
         map_output: the shape of an answer for each pixel, if `classes` is that of a flattened one.
+        dtype: type of the module's inputs; by default that of its parameters.
+        moves: False if the module stays on its devices; it does where these are several.
+        notes: choices made because the user gave no setting, for the report.
 
     Raises:
         RequestError: the preprocessing is invalid, or the module cannot take the data.
     """
-
-    access = Access.GRADIENTS
 
     def __init__(
         self,
@@ -77,25 +79,29 @@ class TorchModel:
         output: Output = None,
         data_classes: int | None = None,
         map_output: MapOutput | BoxForm | None = None,
+        dtype: torch.dtype | None = None,
+        moves: bool = True,
+        notes: Sequence[str] = (),
     ) -> None:
-        parallel = parallel_over(module)
-        module, notes = unwrapped(module)
+        self._parallel = parallel_over(module)
+        module, containers = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
             raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
-        self.module, self.domain, self.name = module, domain, name
-        self._architecture, self._class_names = architecture or type(module).__name__, class_names
-        self._preprocessing, self._bounds, self._code = dict(preprocessing or {}), bounds, code
+        self.module, self.domain, self.name, self.access = module, domain, name, Access.GRADIENTS
+        self._architecture, self._class_names, self._code = architecture or type(module).__name__, class_names, code
+        self._preprocessing, self._bounds = dict(preprocessing or {}), bounds
         self._flip: int | None = self._preprocessing.get("flip_axis")
-        self._scale, self._shift = affine(domain, self._preprocessing, bounds)
+        self._dtype = dtype or next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        precise = torch.float64 if self._dtype == torch.float64 else torch.float32
+        self._scale, self._shift = (part.to(precise) for part in affine(domain, self._preprocessing, bounds))
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
-        self._notes = tuple(f"{name} is asked {note}" for note in notes)
-        self._output, self._path, self._data_classes = output, None if output is None else str(output), data_classes
-        self._map = map_output
-        self._open = 0
-        self._channels_last = self._first_conv = False
-        self._parallel = parallel
-        self._spread = parallel is not None or len(devices_of(module)) > 1
-        self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        self._notes = (*notes, *(f"{name} is asked {note}" for note in containers))
+        self._output, self._data_classes = output, data_classes
+        self.path = None if output is None else str(output)
+        """Path of the part of an answer that is read; None for all of it."""
+        self._map, self._open = map_output, 0
+        self._channels_last = self._first_conv = self._is_final = False
+        self._stays = not moves or self._parallel is not None or len(devices_of(module)) > 1
         self.classes: int = self.probe() if classes is None else classes
 
     @property
@@ -122,50 +128,52 @@ class TorchModel:
         """
         if not self._open and any(is_training(part) for part in self.module.modules()):
             with self.session():
-                return self._answer(x)
-        return self._answer(x)
+                return self._rows(self._ask(x), x)
+        return self._rows(self._ask(x), x)
 
-    def _answer(self, x: Tensor) -> Tensor:
-        """Logits of the module on normalised inputs."""
+    def _ask(self, x: Tensor) -> Any:
+        """The module's own answer to inputs of the domain."""
+        device = x.device
         if not self._identity:
-            if self._scale.device != x.device:
-                self._scale, self._shift = self._scale.to(x.device), self._shift.to(x.device)
+            if self._scale.device != device:
+                self._scale, self._shift = self._scale.to(device), self._shift.to(device)
             x = x * self._scale + self._shift
         if self._flip is not None:
             x = x.flip(self._flip)
-        if self._channels_last and x.device.type == "cpu":
+        if self._channels_last and device.type == "cpu":
             x = channels_last(x)
-        with uncompiled():
-            return self._rows_of(x) if not self._spread else self._rows_of_spread(x)
-
-    def _rows_of(self, x: Tensor) -> Tensor:
-        """Logits of the module on inputs in its own range."""
-        module = self.module if self._parallel is None else self._parallel
+        if self._stays:
+            x = x.to(device_of(self.module) or device)
+        if self._dtype != x.dtype:
+            x = x.to(self._dtype)
+        fast = self._first_conv and x.requires_grad and device.type == "cpu"
         try:
-            if self._dtype != x.dtype:
-                return self._rows(module(x.to(self._dtype)), x)
-            with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
-                return self._rows(module(x), x)
+            with uncompiled(), first_conv.FastGradient() if fast else nullcontext():
+                return (self._parallel or self.module)(x)
         except RuntimeError as error:
-            if is_mixed(error) and (remedy := left_behind(self.module, x.device)):
-                raise ModelError(f"model {self.name} does not lie on one device ({one_line(error)}): {remedy}") from error
+            if MIXED_DEVICES.search(str(error)):
+                raise ModelError(
+                    f"model {self.name} does not lie on one device ({one_line(error)}): keep tensors of the module by "
+                    "register_buffer, make others with device=x.device, and move it to one device"
+                ) from error
             raise
-
-    def _rows_of_spread(self, x: Tensor) -> Tensor:
-        """The same of a module on several devices: inputs go to its first, and logits come back."""
-        return self._rows_of(x.to(device_of(self.module) or x.device)).to(x.device)
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""
-        if is_box_list(answer) and self._data_classes is not None:
-            answer, self.access = pad_boxes(answer, self._data_classes, x, self.name), Access.SCORES
-        logits: Any = logits_of(answer) if self._path is None else pick(answer, self._path)
+        logits = self._part(answer, x)
         if not isinstance(logits, Tensor) or obstacle_of(logits):
             unfit: Tensor = logits
             return unfit
         if self._map is not None and logits.shape[1:] == self._map.shape:
             logits = logits.flatten(1)
-        return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits)
+        return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits).to(x.device)
+
+    def _part(self, answer: Any, x: Tensor) -> Any:
+        """The part of an answer that holds the logits."""
+        if is_box_list(answer) and self._data_classes is not None:
+            self.access, self._is_final = Access.SCORES, True
+            return pad_boxes(answer, self._data_classes, x, self.name)
+        return logits_of(answer) if self.path is None else pick(answer, self.path)
 
     def features(self, x: Tensor) -> Tensor:
         """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no linear layer exists."""
@@ -180,11 +188,15 @@ class TorchModel:
         """Number of logits, by one forward pass on an input of zeros; two more passes if the memory layout matters."""
         device = device_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
-        shape = f"{self.domain.kind}s of shape {self.domain.shape}"
+        version = x._version
         try:
-            version = x._version
             with self.session(), torch.no_grad(), _CallCounter() as calls:
-                answer: object = self._answer(x)
+                answer: object = self._rows(self._ask(x), x)
+                if not isinstance(answer, Tensor):  # several parts: two inputs show which of them have rows
+                    whole = self._ask(x.expand(2, *x.shape[1:]))
+                    self.path = find_output(whole, self._output, 2, self._data_classes, self.name)
+                    self._notes += note_of(self.path, self._output, self.name)
+                    answer = self._rows(self._ask(x), x)
         except BaseException as error:
             if isinstance(error, ModelError):  # it does not lie on one device
                 raise RequestError(str(error)) from error
@@ -193,61 +205,47 @@ class TorchModel:
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
                 remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
-                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): {remedy}"
+                f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} ({type(error).__name__}: "
+                f"{one_line(error)}): {remedy}"
             ) from error
         if x._version != version:
             raise RequestError(
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
             )
-        if not isinstance(answer, Tensor):
-            answer = self._probe_parts(x)
-        if not isinstance(answer, Tensor):
-            kind = type(answer).__name__
-            raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
-        answer = self._flatten(answer)
-        if answer.ndim != 2 or len(answer) != 1:
-            sides = answer.shape[2:]
-            remedy = ": end the model with Flatten()" if len(answer) == 1 and sides and math.prod(sides) == 1 else ""
-            raise RequestError(
-                f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) "
-                f"logits{remedy}"
-            )
+        classes = self.count_columns(answer)
         self._first_conv = calls.first_conv
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
             self._channels_last = self._takes_channels_last(device)
-        return answer.shape[1]
+        return classes
 
-    def _flatten(self, answer: Tensor) -> Tensor:
-        """An answer to one input as a row; notes the form of a map or of boxes.
+    def count_columns(self, answer: Any) -> int:
+        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form is noted.
 
         Raises:
-            RequestError: a map of classes without scores, or boxes in another form than a detector's.
+            RequestError: no row of logits for each input, a map of classes without scores, or boxes in another form than a
+                detector's.
         """
-        if self.domain.kind != "image":
-            return answer
-        if answer.ndim == 4 and len(answer) == 1 and math.prod(answer.shape[2:]) > 1:
-            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
-            return answer.flatten(1)
-        if answer.ndim == 3 and answer.shape[1:] == self.domain.shape[1:] and bool((answer == answer.round()).all()):
+        if not isinstance(answer, Tensor):
+            kind = type(answer).__name__
+            raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
+        is_image, sides = self.domain.kind == "image", answer.shape[1:]
+        if is_image and answer.ndim == 4 and math.prod(sides[1:]) > 1:
+            self._map = MapOutput(classes=sides[0], height=sides[1], width=sides[2])
+        elif is_image and sides == self.domain.shape[1:] and bool((answer == answer.round()).all()):
             raise RequestError(
                 f"{self.name} answers whole numbers of shape {tuple(answer.shape)}, such as the class of each pixel: return the "
                 "logits (n, classes, height, width) before argmax"
             )
-        if answer.ndim == 3 and answer.shape[2] > 4:
-            final = self.access == Access.SCORES
-            self._map = box_form(answer, 1, max(self.domain.shape[1:]), self.name, final=final)
-            self._notes += (access_note(self.name),) if final else ()
-            return answer.flatten(1)
-        return answer
-
-    def _probe_parts(self, x: Tensor) -> object:
-        """The logits for one input, from an answer of several parts, with two inputs to see which parts have rows."""
-        with self.session(), torch.no_grad(), uncompiled(), answering(self.name, 2):
-            self._path = ""  # the whole answer
-            whole: Any = self._answer(x.expand(2, *x.shape[1:]))
-            self._path = find_output(whole, self._output, 2, self._data_classes, self.name)
-            self._notes += note_of(self._path, self._output, self.name)
-            return self._answer(x)
+        elif is_image and answer.ndim == 3 and sides[1] > 4:
+            self._map = box_form(answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final)
+            self._notes += (access_note(self.name),) if self._is_final else ()
+        elif answer.ndim != 2:
+            remedy = ": end the model with Flatten()" if len(sides) > 1 and math.prod(sides[1:]) == 1 else ""
+            raise RequestError(
+                f"{self.name} answers one input of the {self.domain.kind}s of shape {self.domain.shape} with shape "
+                f"{(1, *sides)}; it must give (1, classes) logits{remedy}"
+            )
+        return math.prod(sides)
 
     def _takes_channels_last(self, device: torch.device) -> bool:
         """True if the module gives the same answer with the channels of images last in memory.
@@ -260,9 +258,9 @@ class TorchModel:
         x = low + ramp * (high - low)
         try:
             with self.session(), torch.no_grad(), answering(self.name, 1):
-                plain = self._answer(x)
+                plain = self.predict(x)
                 self._channels_last = True
-                return bool(torch.allclose(plain, self._answer(x), rtol=1e-3, atol=1e-4))
+                return bool(torch.allclose(plain, self.predict(x), rtol=1e-3, atol=1e-4))
         except BrinellError:
             return False
         finally:
@@ -274,7 +272,7 @@ class TorchModel:
 
         A module on several devices stays where it is: its weights may not fit on one.
         """
-        device = None if self._spread else device
+        device = None if self._stays else device
         original_device = device_of(self.module)
         self._open += 1
         try:
@@ -288,18 +286,19 @@ class TorchModel:
                 self.module.to(original_device)
 
     def digest(self) -> str:
-        """Hash of structure, source of the module's classes, parameters, buffers and preprocessing; computed on each call."""
-        hash = hashlib.blake2b(digest_size=16)
-        parts = (structure_of(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text())
-        for text in parts if not self._path else (*parts, self._path):
-            hash.update(text.encode() + b"\0")
-        for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
-            hash.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-            if tensor.numel():  # an empty one has no bytes to view
-                hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        if code := code_of(self.module):
-            hash.update(digest_of(code).encode())
-        return hash.hexdigest()
+        """Hash of the module (structure, source of its classes, parameters, buffers) and its preprocessing; computed anew."""
+        scale, shift = self._scale.cpu(), self._shift.cpu()
+        return digest_of(self.module, code_of(self.module), self._code, scale, shift, self._flip, self.domain.text(), self.path)
+
+
+def device_of(module: nn.Module) -> torch.device | None:
+    """The first device of a module; None if it has neither parameters nor buffers."""
+    return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
+
+
+def devices_of(module: nn.Module) -> set[torch.device]:
+    """All devices of a module's parameters and buffers; a single number may lie anywhere."""
+    return {tensor.device for tensor in chain(module.parameters(), module.buffers()) if tensor.ndim}
 
 
 def logits_of(answer: Any) -> Any:
@@ -336,7 +335,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    """Scale and shift (float32) that convert an input of the domain to the module's range."""
+    """Scale and shift (float64) that convert an input of the domain to the module's range."""
     if unknown := sorted(set(preprocessing) - set(PREPROCESSING)):
         raise RequestError(f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}")
     low, high = (bound.double() for bound in domain.bounds())
@@ -352,7 +351,7 @@ def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float
     if not bool((std != 0).all()):
         raise RequestError("preprocessing divides by a std of 0")
     scale, shift = scale / std, (shift - mean) / std
-    return scale.float(), shift.float()
+    return scale, shift
 
 
 def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: float) -> Tensor:

@@ -3,42 +3,34 @@
 `onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. If the
 converted network does not give the answers of ONNX Runtime on random inputs, a note says so, and the scores remain.
 
-The file takes one array of numbers, with the samples along its first axis, and returns one row of logits or probabilities for
-each sample. The answers to random inputs show which of the two they are; probabilities are converted by their logarithm.
-
-If the first axis has a fixed length, it is made dynamic, provided that the file then gives the same answers as in batches of
-that length. Otherwise inputs are sent in batches of that length, the last one filled up with copies. If the file takes
-flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent in row order. Notes report both.
+The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed length, it is made dynamic,
+provided that the file then gives the same answers as in batches of that length. Otherwise inputs are sent in batches of that
+length, the last one filled up with copies. If the file takes flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent
+in row order. Notes report both.
 """
 
 import ast
-import hashlib
 import json
 import math
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from brinell.core import bounded
-from brinell.core.contracts import Access, Domain
-from brinell.core.detection import BoxForm
-from brinell.core.errors import ModelError, RequestError, one_line
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, one_line
 from brinell.core.file_content import check_graph
-from brinell.core.model import MapOutput, ModelInfo
+from brinell.core.model import Model
 from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import path_hint
-from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
+from brinell.models._answers import Kind, LogitModel, random_inputs
 from brinell.models._class_order import names_of_json
-from brinell.models._detections import Decoder, box_form, decode_raw, open_decoder
+from brinell.models._detections import Decoder, decode_raw, open_decoder
+from brinell.models._function import ARRAYS, FunctionModel
 from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session, session_of
-
-if TYPE_CHECKING:
-    from brinell.models._torch_model import TorchModel
 
 __all__ = ["Onnx"]
 
@@ -46,13 +38,11 @@ METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
 MOST_METADATA = 1 << 22
 """Maximum number of characters of these names."""
-PROBES = 8
-"""Number of random inputs whose answers distinguish logits from probabilities."""
-LONGEST = 60.0
-"""Seconds that `PROBES` inputs may take; a graph may hold a loop without an end."""
+COMPARED = 8
+"""Number of random inputs on which a file with a dynamic first axis must answer as before."""
 
-Answers = Literal["logits", "probabilities"]
 Layout = Literal["first", "last"]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +53,8 @@ class Onnx:
     """The file."""
     output: str = ""
     """Name of the output to read; by default the only one of shape (samples, classes)."""
-    answers: Answers | None = None
-    """logits or probabilities; by default what the answers to random inputs look like."""
+    answers: Kind | None = None
+    """Kind of the answers, such as logits or probabilities; by default inferred from the answers to clean samples."""
     layout: Layout | None = None
     """Position of the channels in the file's input, first or last; by default read from its shape."""
     mean: tuple[float, ...] = ()
@@ -89,7 +79,7 @@ class Onnx:
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 
-    def __call__(self, domain: Domain) -> "OnnxModel | TorchModel":
+    def __call__(self, domain: Domain) -> Model:
         """Open the file and send it random inputs.
 
         Raises:
@@ -101,238 +91,131 @@ class Onnx:
             raise RequestError("'onnx' names no file: write onnx:FILE")
         if not file.is_file():
             raise RequestError(f"there is no file {str(file)!r}: check the path{path_hint(file)}")
-        for key in ("mean", "std"):
-            if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
-                raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
         name = self.name or file.stem
         check_graph(file)
         digest, packed = digest_of(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
-            model = OnnxModel(open_session(file, self.threads), domain, self, digest, name)
-            note = ""
-            if self.gradients:
-                try:
-                    return self._convert(model, file)
-                except RequestError:
-                    raise
-                except Exception as error:
-                    note = f"{name} gives scores alone: it cannot be carried out in torch ({one_line(error, 160)})"
-            if model.batch is not None and (freed := _session_of_any_batch(file, self.threads)) is not None:
-                model = model.of_any_batch(freed) or model
-            if note:
-                model.info = replace(model.info, gradients="", notes=(*model.info.notes, note))
-            return model
+            network = Network(open_session(file, self.threads), domain, self, name)
+            network = _of_any_batch(network, file, domain, self)
+            return model_of(network, domain, self, digest, file)
 
-    def _convert(self, model: "OnnxModel", file: Path) -> "TorchModel":
-        """The network in torch."""
-        from brinell.models._onnx_network import convert
-
-        channels, numbers = -len(model.domain.shape), {"mean": self.mean, "std": self.std}
-        preprocessing: dict[str, Any] = {"axis": channels} | ({"flip_axis": channels} if self.bgr else {})
-        preprocessing |= {key: list(values) if len(values) > 1 else values[0] for key, values in numbers.items() if values}
-        return convert(model, file, model.rows, model.output, preprocessing, model.decoder)
+    def preprocessing(self, domain: Domain) -> dict[str, Any]:
+        """The settings for numbers and order of the channels, as of a TorchModel."""
+        channels = -len(domain.shape)
+        for key in ("mean", "std"):
+            if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
+                raise RequestError(f"{self.path}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
+        numbers = {key: list(values) for key in ("mean", "std") if (values := getattr(self, key))}
+        settings = {key: values if len(values) > 1 else values[0] for key, values in numbers.items()}
+        return ({"axis": channels} if numbers else {}) | settings | ({"flip_axis": channels} if self.bgr else {})
 
 
-class OnnxModel:
-    """A model around a session of ONNX Runtime.
+class Network:
+    """A session of ONNX Runtime as a function of arrays (n, *shape): the array of its output, or of all its outputs by name."""
 
-    Args:
-        session: has `run`, `get_inputs` and `get_outputs`.
-        domain: domain of the inputs.
-        options: settings of the model.
-        digest: hash of the file and of its external weights.
-        name: name in reports.
-    """
-
-    access = Access.SCORES
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxModel":
-        """The model around a second session of the same network."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        content = getattr(self._session, "_model_path", None) or getattr(self._session, "_model_bytes", None)
-        if not content:
-            raise TypeError("its session does not say which file it runs")
-        options = self._session.get_session_options()
-        twin._session = type(self._session)(content, options, providers=self._session.get_providers())
-        return twin
-
-    def __init__(self, session: Any, domain: Domain, options: Onnx, digest: str, name: str) -> None:
-        self.domain, self.name, self._session, self._digest = domain, name, session, digest
+    def __init__(self, session: Any, domain: Domain, options: Onnx, name: str) -> None:
+        self.session, self.name = session, name
         entry = _only_input(session, name)
-        self._input, self._type = entry.name, TYPES[entry.type]
-        self._last, self._sides = _arrangement(entry.shape, domain, options.layout, name)
+        self.input, self.dtype = entry.name, TYPES[entry.type]
+        self.last, self.sides = _arrangement(entry.shape, domain, options.layout, name)
         self.batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
         """Number of inputs that the file takes at once; None if any number is accepted."""
-        self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
-        self._options = options
-        self.output, self._map = "", cast(MapOutput | BoxForm | None, None)
-        self.decoder, decoder_code = cast(
-            tuple[Decoder | None, str], open_decoder(options.decode) if options.decode else (None, "")
-        )
-        self._digest += decoder_code
-        answers = self._probe(options.output)
-        self.classes = answers.shape[1]
-        logits = isinstance(self._map, BoxForm) or not are_probabilities(answers)
-        answer_kind = options.answers or ("logits" if logits else "probabilities")
-        self._probabilities = answer_kind == "probabilities"
-        self._notes: tuple[str, ...] = ()
-        if self._sides is not None:
-            self._notes = (f"{name} takes inputs of shape {self._sides}: those of the data are flattened row by row",)
-        batches = () if self.batch is None else (f"{name} takes {_count_text(self.batch)} at a time, and is asked that many",)
-        gradients = f"onnx:{options.path}?gradients=true" if options.path else ""
-        self.info = ModelInfo(
-            class_names=_class_names(session, name),
-            architecture="ONNX",
-            output=self._map,
-            answers=answer_kind,
-            preprocessing={key: list(numbers) for key in ("mean", "std") if (numbers := getattr(options, key))},
-            notes=self._notes + batches,
-            gradients=gradients,
-        )
+        self.outputs = [str(port.name) for port in session.get_outputs()]
+        if options.output and options.output not in self.outputs:
+            raise RequestError(f"{name} has no output {options.output!r}; it has {', '.join(self.outputs)}")
+        self.outputs = [options.output] if options.output else self.outputs
+        decoder: tuple[Decoder | None, str] = open_decoder(options.decode) if options.decode else (None, "")
+        self.decoder, self.decoder_code = decoder
+        self.notes: tuple[str, ...] = ()
+        if self.sides is not None:
+            self.notes += (f"{name} takes inputs of shape {self.sides}: those of the data are flattened row by row",)
+        if self.batch is not None:
+            self.notes += (f"{name} takes {_count_text(self.batch)} at a time, and is asked that many",)
 
-    def of_any_batch(self, session: Any) -> "OnnxModel | None":
-        """The same file with a dynamic first axis, if it then answers some random inputs as this one does; otherwise None."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
+        """The function around a second session of the same network."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        content = getattr(self.session, "_model_path", None) or getattr(self.session, "_model_bytes", None)
+        if not content:
+            raise TypeError("its session does not say which file it runs")
+        options = self.session.get_session_options()
+        twin.session = type(self.session)(content, options, providers=self.session.get_providers())
+        return twin
+
+    def __call__(self, x: Array) -> Any:
+        """The scores; whole numbers beside them, such as labels, are left out."""
+        rows = np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.last else x, self.dtype)
+        rows = rows if self.sides is None else rows.reshape(len(rows), *self.sides)
+        arrays = in_batches(lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch)
+        named = zip(self.outputs, arrays, strict=True)
+        scores = {name: array for name, array in named if isinstance(array, np.ndarray) and array.dtype.kind == "f"}
+        if not scores:
+            raise RequestError(f"{self.name} answers with {', '.join(self.outputs)}, and none holds scores: export one that does")
+        if len(scores) > 1:
+            return scores
+        (answer,) = scores.values()
+        return answer if self.decoder is None else decode_raw(self.decoder, torch.from_numpy(answer), self.name)
+
+
+def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file: Path | None = None) -> Model:
+    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives the same answers.
+
+    Args:
+        network: the network.
+        domain: domain of the inputs.
+        options: its settings.
+        digest: hash of the file and of its external weights.
+        file: the file, if there is one.
+    """
+    preprocessing, code = options.preprocessing(domain), f"{digest} {network.decoder_code} {network.last} {network.sides}"
+    model = FunctionModel(
+        network,
+        domain,
+        classes=0,
+        name=network.name,
+        labels=False,
+        forms=ARRAYS,
+        dtype=torch.from_numpy(np.zeros(0, network.dtype)).dtype,
+        code=code,
+        preprocessing=preprocessing,
+        class_names=_class_names(network.session, network.name),
+        architecture="ONNX",
+        notes=network.notes,
+        gradients=f"onnx:{options.path}?gradients=true" * (bool(options.path) and not options.gradients),
+    )
+    if options.gradients and file is not None:
+        from brinell.models._onnx_network import convert
+
         try:
-            model = OnnxModel(session, self.domain, self._options, self._digest, self.name)
-            x = random_inputs(self.domain, PROBES)
-            agrees = torch.allclose(model.predict(x), self.predict(x), rtol=1e-3, atol=1e-4)
-        except Exception:  # what was exported for one input may hold its number anywhere
-            return None
-        if not agrees or model.batch is not None:
-            return None
-        note = f"{self.name} takes {_count_text(self.batch or 1)} at a time: its first axis was freed, and answers as before"
-        model.info = replace(model.info, notes=(*model.info.notes, note))
-        return model
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of inputs (n, *shape) within the bounds."""
-        answer = self._ask(self._convert(x), [self.output])[0]
-        raw = torch.from_numpy(answer)
-        logits = self._candidates(raw) if isinstance(self._map, BoxForm) else raw
-        logits = logits if self._map is None else logits.flatten(1)
-        return (logits_of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
-
-    def _candidates(self, raw: Tensor) -> Any:
-        """The answer of a detector, decoded where there is a function for that."""
-        return raw if self.decoder is None else decode_raw(self.decoder, raw, self.name)
-
-    @property
-    def rows(self) -> dict[str, Any]:
-        """The inputs that the file takes, as settings of `models._onnx_network.Rows`."""
-        return {"last": self._last, "sides": self._sides, "dtype": self._type}
-
-    def digest(self) -> str:
-        """Hash of the file, the settings and the domain."""
-        options = self._options
-        text = (
-            f"{self._digest} {self.output} {self._probabilities} {self._last} {options.mean} {options.std}{' bgr' * options.bgr}"
-        )
-        return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
-
-    def _convert(self, x: Tensor) -> np.ndarray[Any, Any]:
-        """Inputs as the session takes them."""
-        x = x.detach().cpu()
-        x = self.domain.in_units(x.double()) if self.domain.columns else x
-        x = x if self._shift is None else x - self._shift
-        x = x if self._scale is None else x / self._scale
-        x = x.flip(1) if self._options.bgr else x
-        rows: np.ndarray[Any, Any] = x.numpy().astype(self._type, copy=False)
-        rows = np.ascontiguousarray(np.moveaxis(rows, 1, -1)) if self._last else np.ascontiguousarray(rows)
-        return rows if self._sides is None else rows.reshape(len(rows), *self._sides)
-
-    def _ask(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
-        """Outputs for these rows, in batches of the fixed size if there is one."""
-        return in_batches(lambda part: self._run(part, outputs), rows, self.batch)
-
-    def _run(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
-        """Outputs of one call, which ends after its time.
-
-        Raises:
-            ModelError: the graph took longer.
-        """
-        if not type(self._session).__module__.startswith("onnxruntime"):  # an object of the user's own with the same methods
-            return list(self._session.run(outputs, {self._input: rows}))
-        import onnxruntime
-
-        seconds, options, is_late = LONGEST * max(1, math.ceil(len(rows) / PROBES)), onnxruntime.RunOptions(), threading.Event()
-
-        def stop() -> None:
-            """End the call before its next node."""
-            is_late.set()
-            options.terminate = True
-
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            return list(self._session.run(outputs, {self._input: rows}, options))
-        except Exception:
-            if not is_late.is_set():
-                raise
-            raise ModelError(
-                f"{self.name} has not answered {_count_text(len(rows))} in {seconds:g} s: its graph may hold a loop without an "
-                "end; export it without that, or give a smaller network"
-            ) from None
-        finally:
-            timer.cancel()
-
-    def _probe(self, output: str) -> Tensor:
-        """Answers (PROBES, classes) to random inputs; sets the output that they come from."""
-        x = random_inputs(self.domain, PROBES)
-        names = [entry.name for entry in self._session.get_outputs()]
-        if output and output not in names:
-            raise RequestError(f"{self.name} has no output {output!r}; it has {', '.join(names)}")
-        try:
-            outputs = self._ask(self._convert(x), names)
-        except ModelError:
+            return convert(model, file, preprocessing)
+        except RequestError:
             raise
         except Exception as error:
-            raise RequestError(
-                f"{self.name} cannot take the data, {PROBES} {self.domain.kind}s of shape {self.domain.shape} "
-                f"({one_line(error)}): give it data of its shape, or export it with the first axis dynamic"
-            ) from None
-        answers = dict(zip(names, outputs, strict=True))
-        named = [name for name in names if output in ("", name)]
-        candidates = [name for name in named if _is_boxes(answers[name], decoded=self.decoder is not None)]
-        rows = [name for name in named if _is_rows(answers[name])]
-        if (self.decoder is not None or not rows) and len(candidates) == 1:
-            return self._probe_boxes(candidates[0], torch.from_numpy(answers[candidates[0]]))
-        if not rows and self.domain.kind == "image":
-            rows = [name for name in named if _is_map(answers[name])]
-        if len(rows) != 1:
-            listed = ", ".join(f"{name} {getattr(answer, 'shape', None) or 'no array'}" for name, answer in answers.items())
-            ambiguous = "one output holds a row of scores for each and another too: name one by output="
-            absent = "no output holds a row of scores for each: export one that does"
-            raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {ambiguous if rows else absent}")
-        self.output, answer = rows[0], answers[rows[0]]
-        if answer.ndim == 4:
-            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
-        return torch.from_numpy(answer.reshape(len(answer), -1))
-
-    def _probe_boxes(self, output: str, raw: Tensor) -> Tensor:
-        """Flattened candidates of a detector; sets their form."""
-        self.output, candidates = output, self._candidates(raw)
-        self._map = box_form(candidates, PROBES, max(self.domain.shape[1:]), self.name)
-        return torch.as_tensor(candidates).flatten(1)
+            model.add_note(f"{network.name} gives scores alone: it cannot be carried out in torch ({one_line(error, 160)})")
+    return LogitModel(model, options.answers) if options.answers else model
 
 
-def _is_boxes(answer: Any, *, decoded: bool) -> bool:
-    """True if an output may hold the boxes of each of the probes; one that is decoded may have any axes."""
-    if not isinstance(answer, np.ndarray) or answer.dtype.kind != "f" or answer.ndim < 2 or len(answer) != PROBES:
-        return False
-    return decoded or (answer.ndim == 3 and answer.shape[2] > 4)
+def _of_any_batch(network: Network, file: Path, domain: Domain, options: Onnx) -> Network:
+    """The network with a dynamic first axis, if it then answers some random inputs as before."""
+    if network.batch is None or (session := _session_of_any_batch(file, options.threads)) is None:
+        return network
+    x = random_inputs(domain, COMPARED).numpy()
+    try:
+        freed = Network(session, domain, options, network.name)
+        agrees = freed.batch is None and np.allclose(_flat(freed(x)), _flat(network(x)), rtol=1e-3, atol=1e-4)
+    except Exception:  # what was exported for one input may hold its number anywhere
+        return network
+    if not agrees:
+        return network
+    note = f"{network.name} takes {_count_text(network.batch)} at a time: its first axis was freed, and answers as before"
+    freed.notes = (*freed.notes, note)
+    return freed
 
 
-def _is_rows(answer: Any) -> bool:
-    """True if an output holds a row of scores for each of the probes."""
-    return isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 2 and len(answer) == PROBES
-
-
-def _is_map(answer: Any) -> bool:
-    """True if an output holds a map (classes, height, width) for each of the probes."""
-    is_numbers = isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 4
-    return is_numbers and len(answer) == PROBES and math.prod(answer.shape[2:]) > 1
+def _flat(answer: Any) -> Array:
+    """All numbers of an answer."""
+    return np.concatenate([np.asarray(part).ravel() for part in (answer.values() if isinstance(answer, dict) else [answer])])
 
 
 def _class_names(session: Any, name: str) -> tuple[str, ...]:
@@ -405,7 +288,3 @@ def _session_of_any_batch(file: Path, threads: int) -> Any:
         return session_of(model.SerializeToString(), threads)
     except Exception:
         return None
-
-
-def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
-    return torch.tensor(values).reshape(-1, *[1] * (len(domain.shape) - 1)) if values else None

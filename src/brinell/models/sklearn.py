@@ -18,20 +18,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from brinell.core import bounded
-from brinell.core.contracts import Access, Domain
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.model import ModelInfo, check_exit
+from brinell.core.model import Model
 from brinell.core.user_files import path_hint
-from brinell.models import _answers as answers
+from brinell.models._answers import LogitModel
+from brinell.models._function import ARRAYS, FunctionModel
 
 __all__ = ["Sklearn"]
 
 Answers = Literal["probabilities", "decision", "labels"]
 MOST_BYTES = 1 << 33
 """Maximum size of a file in bytes."""
+Array = np.ndarray[Any, Any]
 METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
 
 
@@ -48,7 +49,7 @@ class Sklearn:
     name: str = ""
     """Name in reports; by default the stem of the file."""
 
-    def __call__(self, domain: Domain) -> "SklearnModel":
+    def __call__(self, domain: Domain) -> Model:
         """Load the estimator and call it once.
 
         Raises:
@@ -69,19 +70,53 @@ class Sklearn:
 
 
 def of_estimator(
-    estimator: Any, domain: Domain, answer_kind: Answers | None, *, name: str, digest: str, source: str = "the model"
-) -> "SklearnModel":
+    estimator: Any, domain: Domain, answers: Answers | None, *, name: str, digest: str, source: str = "the model"
+) -> Model:
     """A model around an estimator, which is called once; settings of its number of processes become 1.
+
+    Inputs of any shape are flattened to vectors, in the units of their table.
 
     Raises:
         RequestError: the estimator is not a fitted classifier with one label per sample, or was fitted to other features.
     """
-    kind = _choose_answers(estimator, answer_kind, source)
+    answers = _choose_answers(estimator, answers, source)
     if settings := process_settings(estimator):
         estimator.set_params(**dict.fromkeys(settings, 1))
-    model = SklearnModel(estimator, domain, kind, name=name, digest=digest)
-    model.probe()
-    return model
+    names = tuple(f"{entry:.12g}" if isinstance(entry, float | np.floating) else str(entry) for entry in estimator.classes_)
+    model = FunctionModel(
+        Answering(estimator, METHODS[answers], _frame(estimator, domain, name)),
+        domain,
+        classes=len(names),
+        name=name,
+        user_layout=lambda x: x.flatten(1),
+        labels=answers == "labels",
+        forms=ARRAYS,
+        dtype=torch.float64,
+        code=f"{digest} {answers}",
+        class_names=names,
+        architecture=type(estimator).__name__,
+    )
+    if model.classes != (1 if answers == "decision" and len(names) == 2 else len(names)):
+        raise RequestError(
+            f"{name} answers one input with {model.classes} scores for {len(names)} classes: it must be a classifier of one label"
+        )
+    kind = {"probabilities": "probabilities", "decision": "logits" if len(names) > 2 else "logit"}.get(answers)
+    return LogitModel(model, kind) if kind else model
+
+
+class Answering:
+    """An estimator as a function of arrays (n, features)."""
+
+    def __init__(self, estimator: Any, method: str, frame: Callable[[Array], Any]) -> None:
+        self.estimator, self.method, self.frame = estimator, method, frame
+
+    def __call__(self, rows: Array) -> Array:
+        """Scores, or the place of the predicted class among the classes."""
+        with warnings.catch_warnings():
+            # scikit-learn warns of rows without names where it was fitted with some; they are matched when the model is opened.
+            warnings.simplefilter("ignore", UserWarning)
+            answer = np.asarray(getattr(self.estimator, self.method)(self.frame(rows)))
+        return np.searchsorted(self.estimator.classes_, answer) if self.method == "predict" else answer
 
 
 def process_settings(estimator: Any) -> list[str]:
@@ -89,70 +124,6 @@ def process_settings(estimator: Any) -> list[str]:
     return [
         key for key, value in estimator.get_params().items() if key.rpartition("__")[2] == "n_jobs" and value not in (None, 1)
     ]
-
-
-class SklearnModel:
-    """A model around a fitted classifier; inputs of any shape are flattened to vectors, in the units of their table.
-
-    Args:
-        estimator: has `classes_` and the method for `answer_kind`.
-        domain: domain of the inputs.
-        answer_kind: answers to request.
-        name: name in reports.
-        digest: hash of the estimator's file.
-    """
-
-    def __init__(self, estimator: Any, domain: Domain, answer_kind: Answers, *, name: str, digest: str) -> None:
-        self.domain, self.name, self._answer_kind, self._digest = domain, name, answer_kind, digest
-        self._estimator = estimator
-        self._method: Callable[[Any], Any] = getattr(estimator, METHODS[answer_kind])
-        self.access = Access.LABELS if answer_kind == "labels" else Access.SCORES
-        names = tuple(_text(name) for name in estimator.classes_)
-        self.classes = len(names)
-        logit_kind = {"probabilities": "probabilities", "decision": "logits", "labels": "one-hot"}[answer_kind]
-        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__, answers=logit_kind)
-        self._frame = _frame(estimator, domain, name)
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of inputs (n, *shape)."""
-        rows = self.domain.in_units(x.detach().cpu().double()).flatten(1).numpy()
-        with warnings.catch_warnings():
-            # scikit-learn warns of rows without names where it was fitted with some; they are matched when the model is opened.
-            warnings.simplefilter("ignore", UserWarning)
-            answer = self._method(self._frame(rows))
-        return self._logits(np.asarray(answer)).to(x.device)
-
-    def _logits(self, answer: np.ndarray[Any, Any]) -> Tensor:
-        if self._answer_kind == "labels":
-            codes = np.searchsorted(self._estimator.classes_, answer)
-            return answers.logits_of_labels(torch.from_numpy(codes), self.classes)
-        scores = torch.from_numpy(np.ascontiguousarray(answer, dtype=np.float64))
-        if self._answer_kind == "probabilities":
-            return answers.logits_of_probabilities(scores)
-        # Of two classes one score is given, that of the second over the first.
-        return (torch.stack([-scores / 2, scores / 2], 1) if scores.ndim == 1 else scores).float()
-
-    def probe(self) -> None:
-        """Call the estimator once, and refuse one that cannot take the data."""
-        low, _ = self.domain.bounds()
-        x = low.expand(1, *self.domain.shape).contiguous()
-        try:
-            shape = self.predict(x).shape
-        except BaseException as error:
-            check_exit(self.name, error)
-            raise RequestError(
-                f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} as rows of {x[0].numel()} "
-                f"numbers ({type(error).__name__}: {one_line(error)}): give it the data that it was fitted for"
-            ) from error
-        if shape != (1, self.classes):
-            raise RequestError(
-                f"{self.name} answers one input with shape {tuple(shape)} for {self.classes} classes: it must be a classifier of "
-                "one label each; a pairwise decision function needs decision_function_shape='ovr'"
-            )
-
-    def digest(self) -> str:
-        """Hash of the file, the kind of answers and the domain."""
-        return hashlib.blake2b(f"{self._digest} {self._answer_kind} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
 
 def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
@@ -191,7 +162,7 @@ def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> A
     raise RequestError(f"{file}: its {type(estimator).__name__} has no {METHODS[answer_kind or 'labels']}: leave answers= out")
 
 
-def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[Any, Any]], Any]:
+def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
     """The function that converts rows to the estimator's input: columns in the order of the fit, categories as texts."""
     fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
@@ -211,7 +182,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
             raise RequestError(f"pandas is not installed, {remedy}") from None
         return lambda rows: rows[:, order]
 
-    def frame(rows: np.ndarray[Any, Any]) -> Any:
+    def frame(rows: Array) -> Any:
         """Rows as the data frame that the estimator was fitted on."""
         frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
         for column, values in texts.items():
@@ -219,8 +190,3 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
         return frame_of_rows
 
     return frame
-
-
-def _text(name: Any) -> str:
-    """A class as text, whole numbers without a point."""
-    return f"{name:.12g}" if isinstance(name, float | np.floating) else str(name)

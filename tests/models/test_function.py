@@ -11,8 +11,8 @@ from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
-from brinell.models._callable import CallableModel
 from brinell.models._content import digest_of, modules_in
+from brinell.models._function import FunctionModel
 from brinell.testing import check_model
 
 IMAGE = Domain(kind="image", shape=(3, 4, 5))
@@ -22,7 +22,7 @@ LOGITS = X.flatten(1) @ WEIGHT
 
 
 def of(function, **settings):
-    return CallableModel(function, IMAGE, classes=4, name="mine", **settings)
+    return FunctionModel(function, IMAGE, classes=4, name="mine", **settings)
 
 
 def torch_scores(x):
@@ -67,10 +67,10 @@ def test_labels():
         model = of(function)
         assert model.access == Access.LABELS and model.classes == 4
         assert torch.equal(model.predict(X).argmax(1), LOGITS.argmax(1))
-    model = of(lambda x: array_scores(x).argmax(1) * 1.0 + 1, labels=True)
+    model = of(lambda x: array_scores(x).argmax(1) * 1.0, labels=True)
     assert model.access == Access.LABELS
-    with pytest.raises(RequestError, check=refused("models._callable.CallableModel._answers_labels")):
-        of(lambda x: array_scores(x).argmax(1) * 1.0 + 1)
+    with pytest.raises(RequestError, check=refused("models._function.FunctionModel._answers_labels")):
+        of(lambda x: array_scores(x).argmax(1) * 1.0)
 
 
 def test_one_score_of_two_classes_stays_a_score():
