@@ -215,6 +215,28 @@ def test_the_digest_sees_whatever_changes_an_answer() -> None:
     assert len({digest, *(variant.digest() for variant in variants)}) == len(variants) + 1
 
 
+def test_the_digest_sees_defaults_and_closures_of_methods_and_no_spelling_of_a_preprocessing() -> None:
+    def scaled(number: float) -> nn.Module:
+        class Scaled(nn.Module):
+            def forward(self, x: Tensor, scale: float = number) -> Tensor:
+                return x.flatten(1)[:, :3] * scale
+
+        return Scaled()
+
+    def closed(number: float) -> nn.Module:
+        class Closed(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x.flatten(1)[:, :3] * number
+
+        return Closed()
+
+    for make in (scaled, closed):
+        assert TorchModel(make(1.0), IMAGE).digest() == TorchModel(make(1.0), IMAGE).digest()
+        assert TorchModel(make(1.0), IMAGE).digest() != TorchModel(make(2.0), IMAGE).digest()
+    spellings = [{"mean": 0.5}, {"mean": [0.5] * IMAGE.shape[0], "axis": -3}, {"mean": 0.5, "std": 1.0}]
+    assert len({TorchModel(net(), IMAGE, preprocessing=spelling).digest() for spelling in spellings}) == 1
+
+
 def test_the_digest_does_not_see_addresses() -> None:
     class Printed(nn.Module):
         def extra_repr(self) -> str:

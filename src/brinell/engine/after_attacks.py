@@ -32,7 +32,7 @@ from brinell.engine.consistency import (
 from brinell.engine.context import NotMadeError
 from brinell.engine.shard import predict
 from brinell.models._answers import LogitModel
-from brinell.models._content import digest_of, source_of
+from brinell.models._content import digest_of
 
 INPUTS = 80
 """Largest number of inputs that the run keeps on which a copy is asked."""
@@ -57,8 +57,8 @@ class Identity:
         module = model.info.module
         if module is None:
             return cls(model.digest())
-        classes = {type(part) for part in module.modules()}
-        return cls(model.digest(), digest_of(module.state_dict()), digest_of(sorted(map(source_of, classes))))
+        classes = sorted({type(part) for part in module.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__))
+        return cls(model.digest(), digest_of(module.state_dict()), digest_of(classes))
 
 
 @dataclass(kw_only=True)

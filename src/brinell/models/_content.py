@@ -1,8 +1,8 @@
 """What a model in memory is made of: the parts that its functions refer to, and a hash of them.
 
-Arrays count bit by bit, functions and the classes of users by their source and by the values that it refers to: defaults,
-closures, globals of the same file. Nothing is pickled. An object of a library that cannot be inspected counts by its class;
-`models._function` adds the predicted classes on random inputs.
+Arrays count bit by bit; functions by their source and by the values that they refer to, defaults, closures and globals of the
+same file; classes of users by the source, defaults and closures of their functions. Nothing is pickled. An object of a library
+that cannot be inspected counts by its class; `models._function` adds the predicted classes on random inputs.
 """
 
 import functools
@@ -33,14 +33,13 @@ def is_users(definition: Any) -> bool:
     return library not in LIBRARIES and library not in sys.stdlib_module_names
 
 
-def references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Names and values that a function uses beyond its arguments: defaults, closure, and globals except libraries."""
+def bound_values(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names and values that a function was made with: defaults and closure."""
     yield from ((str(number), value) for number, value in enumerate(function.__defaults__ or ()))
     yield from (function.__kwdefaults__ or {}).items()
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # not assigned yet
             yield name, cell.cell_contents
-    yield from global_references(function)
 
 
 def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -65,7 +64,7 @@ def parts_of(value: Any) -> list[Any]:
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]
     if isinstance(value, types.FunctionType):
-        return [part for _, part in references(value)]
+        return [part for _, part in (*bound_values(value), *global_references(value))]
     if isinstance(value, dict):
         return list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
@@ -143,13 +142,13 @@ def _contents(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
         if not is_users(value):
             return [f"{value.__module__}.{value.__qualname__}"]
-        # Several lambdas may share one line of source.
-        text = _source(value) if value.__name__ != "<lambda>" else ""
-        return [text or _code(value.__code__), *(part for pair in references(value) for part in pair)]
+        return [*_definition(value), *(part for pair in global_references(value) for part in pair)]
     if isinstance(value, type):
         name = f"class {value.__module__}.{value.__qualname__}"
-        functions = [_function(entry) for entry in vars(value).values()] if is_users(value) else []
-        return [name, *value.__bases__, *filter(None, functions)] if is_users(value) else [name]
+        if not is_users(value):
+            return [name]
+        functions = filter(None, map(_function, vars(value).values()))
+        return [name, *value.__bases__, *map(_definition, functions)]
     return [f"{type(value).__module__}.{type(value).__qualname__}", *_state(value)]
 
 
@@ -159,12 +158,13 @@ def _function(entry: Any) -> Any:
     return entry if isinstance(entry, types.FunctionType) else None
 
 
-def _source(function: types.FunctionType) -> str:
-    """Source of a function; empty if it was typed in and never saved."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return ""
+def _definition(function: types.FunctionType) -> list[Any]:
+    """Source of a function, and what it was made with. Globals, which its calls may change, are left out."""
+    text: Any = _code(function.__code__)
+    if function.__name__ != "<lambda>":  # several of which may share one line of source
+        with suppress(OSError, TypeError):  # it was typed in and never saved
+            text = inspect.getsource(function)
+    return [text, *(part for pair in bound_values(function) for part in pair)]
 
 
 def _code(code: types.CodeType) -> list[Any]:

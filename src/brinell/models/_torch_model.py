@@ -287,7 +287,7 @@ class TorchModel:
 
     def digest(self) -> str:
         """Hash of the module (structure, source of its classes, parameters, buffers) and its preprocessing; computed anew."""
-        scale, shift = self._scale.cpu(), self._shift.cpu()
+        scale, shift = (part.cpu().expand(1, *self.domain.shape) for part in (self._scale, self._shift))
         return digest_of(self.module, code_of(self.module), self._code, scale, shift, self._flip, self.domain.text(), self.path)
 
 
