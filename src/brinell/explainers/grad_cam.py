@@ -8,17 +8,16 @@ matters, and gradients to all others are zero. No deviations.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
 from brinell.core.errors import RequestError
-from brinell.core.hooks import Call, check_hookable, hookable, watch_calls
 from brinell.core.settings import at_least
 from brinell.explainers._asking import class_logit, places_of, resized
 from brinell.explainers._cells import smooth_maps
@@ -51,10 +50,13 @@ class GradCAM:
         Raises:
             RequestError: the network has no layer of this name, or none that fits.
         """
-        layers = hookable(module)
+        layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
-        if not names or (self.layer and self.layer not in layers):
-            check_hookable(module, "Grad-CAM")
+        if (not names or names[0] not in layers) and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+            raise RequestError(
+                "the network is a TorchScript program, whose layers cannot be watched: name a function that returns the module "
+                "before torch.jit, or leave grad-cam out"
+            )
         if not names:
             raise RequestError("the network has no convolution or attention layer, which Grad-CAM needs: leave grad-cam out")
         if self.layer and self.layer not in layers:
@@ -102,17 +104,35 @@ class _AttachedGradCAM:
             return self.layers[0]
         fitting: list[str] = []
 
-        def note(call: Call) -> None:
+        def note(name: str, answer: Any) -> None:
             """Keep the names of layers whose answer has more than one place."""
-            if isinstance(call.answer, Tensor) and math.prod(call.answer.shape[2:]) > 1:
-                fitting.append(call.name)
+            if isinstance(answer, Tensor) and math.prod(answer.shape[2:]) > 1:
+                fitting.append(name)
 
         layers = dict(self.layers)
-        with watch_calls(layers, note):
+        with _watched(layers, note):
             oracle.scores(batch.ids[:1], batch.x[:1])
         if not fitting:
             raise RequestError("no convolution of the network answers more than one place: name a layer, or leave grad-cam out")
         return fitting[-1], layers[fitting[-1]]
+
+
+def _layers(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules of a network that can be watched, by name."""
+    return {name: part for name, part in module.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
+
+
+@contextmanager
+def _watched(layers: Mapping[str, nn.Module], note: Callable[[str, Any], None]) -> Iterator[None]:
+    """Call `note` with the name and the answer of each call of these layers while the block runs."""
+    handles = [
+        layer.register_forward_hook(lambda module, args, answer, name=name: note(name, answer)) for name, layer in layers.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -121,13 +141,13 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
     activations: list[Tensor] = []
     gradients: list[Tensor] = []
 
-    def note(call: Call) -> None:
-        """Record the activations of the layer and their gradients."""
-        if isinstance(call.output, Tensor) and call.output.requires_grad:
-            activations.append(call.answer.detach())
-            call.output.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
+    def note(name: str, answer: Any) -> None:
+        """Record the activations of the layer, into which later code may write, and their gradients."""
+        if isinstance(answer, Tensor) and answer.requires_grad:
+            activations.append(answer.detach().clone())
+            answer.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
 
-    with watch_calls({"": layer}, note):
+    with _watched({"": layer}, note):
         yield activations, gradients
 
 
@@ -158,7 +178,7 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
 
 def usual_layers(module: nn.Module) -> tuple[str, ...]:
     """The layers to choose from where none is named, in the order of the network; none where none fits."""
-    names = hookable(module)
+    names = _layers(module)
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
     if attention:
         parent = attention[-1]

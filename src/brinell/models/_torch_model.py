@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from brinell.core.contracts import Access, Domain
 from brinell.core.detection import BoxForm
 from brinell.core.errors import BrinellError, ModelError, RequestError, one_line
-from brinell.core.hooks import hookable, watch_calls
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
@@ -178,9 +177,14 @@ class TorchModel:
     def features(self, x: Tensor) -> Tensor:
         """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no linear layer exists."""
         inputs: list[Tensor] = []
-        layers = {name: part for name, part in hookable(self.module).items() if isinstance(part, nn.Linear)}
-        with watch_calls(layers, before=lambda call: inputs.append(call.args[0])):
+        linear = [part for part in self.module.modules() if isinstance(part, nn.Linear)]
+        # Copies, into which later code cannot write.
+        handles = [part.register_forward_pre_hook(lambda part, args: inputs.append(args[0].clone())) for part in linear]
+        try:
             logits = self.predict(x)
+        finally:
+            for handle in handles:
+                handle.remove()
         penultimate = inputs[-1] if inputs and len(inputs[-1]) == len(x) else logits
         return penultimate.flatten(1)
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.core.hooks import Call, watch_calls
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
@@ -198,27 +197,3 @@ def test_straight_through(subtests: pytest.Subtests) -> None:
                 assert torch.equal(answers, Net(False)(X))
                 gradients.append(torch.autograd.grad(answers.sum(), x)[0])
             assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
-
-
-def test_a_watcher_gets_copies_and_the_network_its_own_tensors() -> None:
-    calls: list[Call] = []
-    network = nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Sequential(nn.ReLU6(inplace=True), nn.Flatten()))
-    modules = dict(network.named_modules())
-    plain = network(X)
-    with watch_calls(modules, calls.append):
-        out = network(X)
-    assert torch.equal(out, plain)
-    assert [call.name for call in sorted(calls, key=lambda call: call.number)] == ["", "0", "1", "2", "2.0", "2.1"]
-    by_name = {call.name: call for call in calls}
-    assert torch.equal(by_name["0"].answer, by_name["1"].args[0]) and (by_name["0"].answer < 0).any()
-    assert torch.equal(by_name["1"].answer, by_name["0"].answer.relu())
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in network.modules())
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit")
-def test_torchscript_takes_no_hooks_and_is_left_out() -> None:
-    calls: list[Call] = []
-    network = nn.Sequential(nn.Flatten(), torch.jit.trace(nn.Linear(128, 3), torch.rand(2, 128)))
-    with watch_calls(dict(network.named_modules()), calls.append):
-        network(X)
-    assert [call.name for call in calls] == ["0", ""]
