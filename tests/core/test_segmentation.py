@@ -13,11 +13,12 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
-from brinell.core.segmentation import IGNORED, SPREAD, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.segmentation import IGNORED, SPREAD, ClassGone, PictureIoU, PixelShare, TargetMap, confusion
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._maps import MapModel
 from brinell.models._torch_model import TorchModel
+from brinell.studies.dense.segmentation import certified_wrong
 
 MASKS = torch.tensor([[[0, 1], [1, IGNORED]], [[2, 2], [2, 2]]])
 

@@ -103,6 +103,16 @@ class PlainCriterion:
         return {"name": self.name}
 
 
+class TwoClasses(PlainCriterion):
+    """Base of criteria for dense answers: attacks see two classes, 0 and the margin, whatever the model answers."""
+
+    def for_attack(self) -> Criterion:
+        return MISCLASSIFIED
+
+    def classes_for_attack(self, classes: int) -> int:
+        return 2
+
+
 @dataclass(frozen=True)
 class Misclassified(PlainCriterion):
     """Success of an untargeted attack: the predicted class is not the true one."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.boxes import FALSE, MATCH, MISLABELLED, MISPLACED, MISSED, NEARBY, Detections, Objects, decode, judge
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Loss
+from brinell.core.criterion import Loss, TwoClasses
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
@@ -141,7 +141,7 @@ class _Candidates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoxCriterion:
+class BoxCriterion(TwoClasses):
     """At least a share of the objects of a picture is missed, mislabelled or misplaced, or a number of its boxes is false.
 
     The margin of an object error is (errors + hint) / objects - threshold, and a picture without objects never meets it. That of
@@ -204,21 +204,12 @@ class BoxCriterion:
         value: Tensor = getattr(parts, self.error)()
         return value
 
-    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        return margin > 0
-
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         return self._slope(logits)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         margin = self.margin(logits, y, logits) if margin is None else margin
         return torch.stack((torch.zeros_like(margin), margin), 1)
-
-    def for_attack(self) -> Criterion:
-        return MISCLASSIFIED
-
-    def classes_for_attack(self, classes: int) -> int:
-        return 2
 
     def select(self, keep: slice | Tensor) -> "BoxCriterion":
         return replace(self, scene=self.scene.select(keep))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Loss
+from brinell.core.criterion import Loss, TwoClasses
 from brinell.core.errors import RequestError
 
 IGNORED = 255
@@ -25,7 +25,7 @@ SPREAD = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapCriterion(ABC):
+class MapCriterion(TwoClasses, ABC):
     """Base of the criteria for maps; a subclass gives the margin."""
 
     masks: Tensor
@@ -82,9 +82,6 @@ class MapCriterion(ABC):
         slope = self.loss(losses.margin, logits, y)
         return value.detach() + slope - slope.detach()
 
-    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        return margin > 0
-
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): mean of a loss of single pixels over the valid ones, of logits whose scale is `rescaled`."""
         return self.mean_loss(loss, self.rescaled(self.maps(logits)))
@@ -118,12 +115,6 @@ class MapCriterion(ABC):
         loss = partial(nearness, scale=self.scale(maps))
         value = torch.where(margin > 0, margin, margin + self.mean_loss(loss, maps) - 1)
         return torch.stack((torch.zeros_like(margin), value), 1)
-
-    def for_attack(self) -> Criterion:
-        return MISCLASSIFIED
-
-    def classes_for_attack(self, classes: int) -> int:
-        return 2
 
     def select(self, keep: slice | Tensor) -> Self:
         return replace(self, masks=self.masks[keep])
@@ -222,18 +213,3 @@ def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
     picture = torch.arange(len(masks), device=masks.device)[:, None, None]
     index = ((picture * classes + masks) * classes + predicted)[valid]
     return torch.bincount(index, minlength=len(masks) * classes * classes).reshape(len(masks), classes, classes)
-
-
-def certified_wrong(maps: Tensor, masks: Tensor, radius: float, lipschitz: float) -> Tensor:
-    """(n,) int64: the most valid pixels of each picture that can be wrong within an L2 radius.
-
-    All logits of a picture together move by at most `lipschitz` times the change of the input (Euclidean norms). A pixel whose
-    true logit leads by m becomes wrong only if two of its logits move by m / sqrt(2) together, so the pixels with the smallest
-    leads fall first, as long as the squares of these moves fit into that of the whole. A tie counts as wrong.
-    """
-    valid = masks != IGNORED
-    lead = -losses.margin(maps.double(), masks.masked_fill(~valid, 0))
-    slack = 1e-6 * maps.abs().amax(1).double()  # rounding of the float32 network
-    cost = (lead - slack).clamp_min(0).square() / 2
-    ordered = torch.where(valid, cost, torch.inf).flatten(1).sort(1).values
-    return (ordered.cumsum(1) <= (lipschitz * radius) ** 2 * (1 + 1e-9)).sum(1)

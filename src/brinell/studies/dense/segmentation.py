@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core import losses
 from brinell.core.answer_text import pack_pairs
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.core.segmentation import MapCriterion, certified_wrong, confusion
+from brinell.core.segmentation import IGNORED, MapCriterion, confusion
 from brinell.core.threat import size
 from brinell.engine.dense_outputs import fit_maps, map_criterion
 from brinell.engine.plan import open_distance
@@ -259,3 +260,18 @@ def _count_pixels(maps: Tensor, masks: Tensor) -> dict[str, Array]:
     valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
     answer = np.array([pack_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object)
     return {"valid": valid.cpu().numpy(), "wrong": (valid - right).cpu().numpy(), "answer": answer}
+
+
+def certified_wrong(maps: Tensor, masks: Tensor, radius: float, lipschitz: float) -> Tensor:
+    """(n,) int64: the most valid pixels of each picture that can be wrong within an L2 radius.
+
+    All logits of a picture together move by at most `lipschitz` times the change of the input (Euclidean norms). A pixel whose
+    true logit leads by m becomes wrong only if two of its logits move by m / sqrt(2) together, so the pixels with the smallest
+    leads fall first, as long as the squares of these moves fit into that of the whole. A tie counts as wrong.
+    """
+    valid = masks != IGNORED
+    lead = -losses.margin(maps.double(), masks.masked_fill(~valid, 0))
+    slack = 1e-6 * maps.abs().amax(1).double()  # rounding of the float32 network
+    cost = (lead - slack).clamp_min(0).square() / 2
+    ordered = torch.where(valid, cost, torch.inf).flatten(1).sort(1).values
+    return (ordered.cumsum(1) <= (lipschitz * radius) ** 2 * (1 + 1e-9)).sum(1)
