@@ -18,7 +18,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import with_processor, without_processor
-from brinell.models._weights import completed_spec
+from brinell.models._weights import HEAD
 
 __all__ = ["HuggingFace"]
 
@@ -141,8 +141,8 @@ class HuggingFace:
                 raise
             ((file_shape, shape),) = heads
             raise RequestError(
-                f"the weights of hf:{self.path} are for {file_shape[0]} classes, and its config states {shape[0]}: write "
-                f"{completed_spec('hf', self, classes=file_shape[0])}"
+                f"the weights of hf:{self.path} are for {file_shape[0]} classes, and its config states {shape[0]}: "
+                f"{HEAD.format(classes=file_shape[0])}"
             ) from None
         return network
 
@@ -153,8 +153,7 @@ class HuggingFace:
         except Exception as error:
             raise RequestError(
                 f"hf:{self.path} has no processor that can be read ({_cause(error)}): save it there by "
-                "processor.save_pretrained, or, where the network takes inputs as they are, write "
-                f"{completed_spec('hf', self, processor=False)}"
+                "processor.save_pretrained, or, where the network takes inputs as they are, add &processor=false to the model"
             ) from None
 
 

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.suggestions import suggestion
 from brinell.models._prepared import Resize, Scaling, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import completed_spec, load_weights_file
+from brinell.models._weights import HEAD, load_weights_file
 
 __all__ = ["Timm"]
 
@@ -52,10 +52,6 @@ class Timm:
         config = timm.data.resolve_model_data_config(network)
         return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
 
-    def _cure(self, classes: int) -> str:
-        """Remedy for weights whose last layer has this number of classes."""
-        return f"write {completed_spec('timm', self, classes=classes)}"
-
     def _network(self, timm: Any) -> nn.Module:
         options = {"num_classes": self.classes} if self.classes else {}
         try:
@@ -67,7 +63,7 @@ class Timm:
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {_advice(timm, self.path)}") from error
         if self.weights:
-            load_weights_file(network, self.weights, self._cure)
+            load_weights_file(network, self.weights, HEAD)
         return network
 
 

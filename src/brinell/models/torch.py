@@ -10,16 +10,9 @@ A `classes.json` in the folder of the weights, or without weights in that of the
 the logits.
 """
 
-import inspect
-import re
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import torch
 from torch import nn
@@ -30,21 +23,14 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.suggestions import suggestion
 from brinell.core.torch_settings import kept_defaults
-from brinell.core.user_files import bound_names, failure_text, folder_on_path, hash_code, import_file, module_name
+from brinell.core.user_files import failure_text, folder_on_path, hash_code, import_file
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_beside
 from brinell.models._detections import Decoded, open_decoder
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import completed_spec, load_weights_file, program_remedy
+from brinell.models._weights import load_weights_file
 
 __all__ = ["TorchModule"]
-
-CLASSES = re.compile("class|label|category|categories|outputs?$|out_(features|dim)", re.IGNORECASE)
-"""Names of the argument of a factory that says how many classes there are."""
-
-
-INPUT_NAMES = frozenset(("x", "xs", "batch", "data", "images", "image", "inputs", "input", "img", "signal"))
-"""Names of an argument that takes inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +72,6 @@ class TorchModule:
                 pickled or do not fit, or the module cannot take inputs of the domain.
         """
         source, _, factory = self.path.rpartition(":")
-        if (program := Path(self.path).expanduser()).suffix in (".pt", ".pth", ".pt2"):
-            raise RequestError(f"{program} is no Python file: {program_remedy(program)}")
         if not source or not factory:
             raise RequestError(f"{'torch:' + self.path!r} names no function: write torch:FILE.py:FACTORY?weights=FILE")
         file = Path(source).expanduser()
@@ -95,7 +79,7 @@ class TorchModule:
             module = _make(file, factory, _arguments(self.args))
         name = self.name or factory
         if self.weights:
-            load_weights_file(module, self.weights, partial(self._cure, file, factory))
+            load_weights_file(module, self.weights, f"let {factory} in {file} end in as many outputs")
             name = self.name or Path(self.weights).stem
         code = f"{hash_code(file)} {factory} {self.args}"
         if self.decode:
@@ -115,17 +99,6 @@ class TorchModule:
             raise RequestError(f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)")
         return LogitModel(model, self.answers) if self.answers else model
 
-    def _cure(self, file: Path, factory: str, classes: int) -> str:
-        """Remedy for weights with another number of classes: set the function's argument for it, or change its last layer."""
-        function = getattr(sys.modules[module_name(file)], factory)
-        with suppress(ValueError, TypeError):
-            for argument in inspect.signature(function).parameters:
-                if CLASSES.search(argument):
-                    arguments = _arguments(self.args) | {argument: str(classes)}
-                    args = ",".join(f"{key}={value}" for key, value in arguments.items())
-                    return f"write {completed_spec('torch', self, args=args)}"
-        return f"let {factory} in {file} end in a layer of {classes} outputs"
-
 
 def _arguments(text: str) -> dict[str, str]:
     """Arguments of `args=key=value,...`."""
@@ -136,105 +109,19 @@ def _arguments(text: str) -> dict[str, str]:
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
+    """What a function of a file returns, or a module of the file itself."""
     scope = import_file(file)
-    function = getattr(scope, factory, None)
-    _check_factory(function, file, factory, scope, arguments)
+    entry = getattr(scope, factory, None)
+    if not callable(entry):
+        names = sorted(name for name, value in vars(scope).items() if getattr(value, "__module__", "") == scope.__name__)
+        hint = suggestion(factory, names, f"it has {', '.join(names) or 'none'}")
+        raise RequestError(f"{file} has no function {factory!r}{hint}")
     try:
         with folder_on_path(file):
-            module = function(**arguments)  # type: ignore[misc]
+            module = entry if isinstance(entry, nn.Module) else entry(**arguments)
     except (Exception, SystemExit) as error:
         raise RequestError(failure_text(f"{file}:{factory} failed", error, file)) from error
-    if isinstance(module, torch.export.ExportedProgram):
-        module = module.module()
+    module = module.module() if isinstance(module, torch.export.ExportedProgram) else module
     if not isinstance(module, nn.Module):
-        raise RequestError(f"{file}:{factory} returned {_describe(module)}, and no nn.Module: {_remedy(module, factory)}")
+        raise RequestError(f"{file}:{factory} returned {type(module).__name__}, and no nn.Module: let it return the network")
     return module
-
-
-def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, arguments: Mapping[str, str]) -> None:
-    """Refuse a factory that does not exist, is no function, or does not take these arguments.
-
-    Raises:
-        RequestError: the file lacks it, it is something else, or it needs further arguments.
-    """
-    function_names = sorted(
-        name
-        for name, value in vars(scope).items()
-        if callable(value)
-        and not isinstance(value, nn.Module)
-        and (name in bound_names(file) or getattr(value, "__module__", "") == scope.__name__)
-    )
-    if function is None:
-        names = f"it has {', '.join(function_names) or 'none'}"
-        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, function_names, names)}")
-    if isinstance(function, nn.Module):
-        raise RequestError(
-            f"{file}:{factory} is a module, and the name of a function that returns it is expected: write def net(): return "
-            f"{factory}, and name {file}:net"
-        )
-    if not callable(function):
-        functions = (
-            f"it has {', '.join(function_names)}"
-            if function_names
-            else f"write def net(): return ... in {file}, and name {file}:net"
-        )
-        raise RequestError(f"{file}:{factory} is {_describe(function)}, and no function that returns the network: {functions}")
-    try:
-        inspect.signature(function).bind(**arguments)
-    except ValueError:  # no signature to compare with
-        return
-    except TypeError as error:
-        raise RequestError(_argument_problem(function, file, factory, arguments, error)) from None
-
-
-def _argument_problem(function: Any, file: Path, factory: str, arguments: Mapping[str, str], error: TypeError) -> str:
-    """The message about a function or class whose arguments are not those that are given."""
-    parameters = inspect.signature(function).parameters
-    required = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    missing = [name for name in required if name not in arguments]
-    kind = "class" if isinstance(function, type) else "function"
-    if not missing:
-        names = ", ".join(parameters) or "none"
-        return f"{file}:{factory} does not take these args ({error}): its arguments are {names}"
-    problem = f"{file}:{factory} is a {kind} that needs {', '.join(missing)}"
-    if kind == "function" and required == missing and missing[0] in INPUT_NAMES:
-        return (
-            f"{problem}, as a network does, and a function without arguments that returns an nn.Module is expected: put its code "
-            f"in the forward of a module, write def net(): return Net(), and name {file}:net; or pass it to brinell.audit"
-        )
-    pairs = ",".join(f"{name}={arguments.get(name, 'VALUE')}" for name in (*arguments, *missing))
-    return (
-        f"{problem}: write '{file}:{factory}?args={pairs}', which passes texts, or def net(): return {factory}(...) in {file}, "
-        f"and name {file}:net"
-    )
-
-
-def _describe(value: Any) -> str:
-    """Description of an object for a message."""
-    if value is None:
-        return "None"
-    if isinstance(value, ModuleType):
-        return f"an imported module ({value.__name__})"
-    if isinstance(value, Mapping) and value and all(isinstance(part, torch.Tensor) for part in value.values()):
-        return "a state dict"
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _remedy(value: Any, factory: str) -> str:
-    """What to do about a factory that returns this."""
-    if value is None:
-        return f"end {factory} in return model"
-    if isinstance(value, Mapping):
-        return f"let {factory} build the network, call its load_state_dict, and return the network"
-    if isinstance(value, tuple | list) and any(isinstance(part, nn.Module) for part in value):
-        return f"let {factory} return the network alone"
-    if isinstance(value, type) and issubclass(value, nn.Module):
-        return f"let {factory} return {value.__name__}(), an instance"
-    if callable(value):
-        return f"let {factory} return a module whose forward calls it, or hand it to brinell.audit in Python"
-    return f"let {factory} return the network"

@@ -15,7 +15,7 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.suggestions import suggestion
 from brinell.models._prepared import Resize, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import completed_spec, load_weights, load_weights_file
+from brinell.models._weights import HEAD, load_weights, load_weights_file
 
 __all__ = ["Torchvision"]
 
@@ -55,7 +55,7 @@ class Torchvision:
         view = _view(published.transforms())
         network = self._network(models, self.classes or len(published.meta["categories"]))
         if self.weights:
-            load_weights_file(network, self.weights, self._cure)
+            load_weights_file(network, self.weights, HEAD)
         else:
             load_weights(network, self._fetch(published), str(published.url))
         return prepare(network, view, domain, self.resize, self.name or self.path)
@@ -72,10 +72,6 @@ class Torchvision:
         if not published.meta.get("categories"):
             raise RequestError(f"{self.version} of {self.path} are weights without a classifier: take another version")
         return published
-
-    def _cure(self, classes: int) -> str:
-        """Remedy for weights whose last layer has this number of classes."""
-        return f"write {completed_spec('torchvision', self, classes=classes)}"
 
     def _network(self, models: Any, classes: int) -> nn.Module:
         # Drawing the weights that are replaced next must not move the global generator.
