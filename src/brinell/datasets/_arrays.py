@@ -6,12 +6,12 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from brinell.core.data import DataInfo
-from brinell.core.domain import Domain, Kind
+from brinell.core.domain import Column, Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.record import Array as Array
 from brinell.datasets._labels import Labels
@@ -280,6 +280,32 @@ def make_domain(subject: object, **settings: Any) -> Domain:
         return Domain(**settings)
     except ValueError as error:
         raise RequestError(f"{subject}: {error}") from None
+
+
+class Part(NamedTuple):
+    """One value of vectors whose columns have units of their own."""
+
+    values: Array
+    """(n,) numbers as they are stored."""
+    column: Column
+    """Name and unit."""
+    bounds: tuple[float, float]
+    """Bounds of the numbers."""
+
+
+def scaled(values: Array, name: str, low: float, high: float) -> Part:
+    """A column between two bounds as numbers in [0, 1]; one that is constant stays, and no attack changes it."""
+    if low == high:
+        return Part(values, Column(name, fixed=True), (low, low + 1))
+    return Part((values - low) / (high - low), Column(name, low, high), (0.0, 1.0))
+
+
+def join_columns(parts: Sequence[Part], subject: object) -> tuple[Array, Domain]:
+    """Vectors (n, d) float32 of these columns, and their domain."""
+    low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
+    columns = tuple(part.column for part in parts)
+    domain = make_domain(subject, kind="vector", shape=(len(parts),), low=low, high=high, columns=columns)
+    return np.stack([part.values for part in parts], 1).astype(np.float32), domain
 
 
 # The data set

@@ -18,7 +18,7 @@ from torch.utils import data as torch_data
 
 from brinell.core.boxes import Objects
 from brinell.core.data import DataInfo, Truth
-from brinell.core.domain import Column, Domain, Kind
+from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, is_foreign, one_line, short
 from brinell.core.maite import class_of, metadata_of
 from brinell.core.settings import MOST_COUNT
@@ -34,9 +34,10 @@ from brinell.datasets._arrays import (
     arrange,
     blocks,
     domain_of,
+    join_columns,
     kind_of,
-    make_domain,
     reading_note,
+    scaled,
 )
 from brinell.datasets._boxes import check_objects, check_set, make_objects, take_objects
 from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, encode_labels
@@ -242,17 +243,10 @@ def _scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tu
             raise RequestError(
                 f"bounds are (low, high), each a number or one for each of {width} columns, or 'columns'"
             ) from None
-    if columns_outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
-        raise RequestError(f"column {names[columns_outside[0]]} holds values outside of its bounds: widen them")
-    varies = maximum > minimum
-    low, width = np.where(varies, 0.0, minimum), np.where(varies, maximum - minimum, 1.0)
-    columns = tuple(
-        Column(name, low, high) if low < high else Column(name, fixed=True)
-        for name, low, high in zip(names, minimum.tolist(), maximum.tolist(), strict=True)
-    )
-    shape, ends = (len(names),), (tuple(low.tolist()), tuple((low + 1).tolist()))
-    domain = make_domain("the array of inputs", kind="vector", shape=shape, low=ends[0], high=ends[1], columns=columns)
-    return np.where(varies, (values - minimum) / width, values).astype(np.float32), domain
+    if outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
+        raise RequestError(f"column {names[outside[0]]} holds values outside of its bounds: widen them")
+    ends = zip(values.T, names, minimum.tolist(), maximum.tolist(), strict=True)
+    return join_columns([scaled(*column) for column in ends], "the array of inputs")
 
 
 # What was given, as inputs and labels

@@ -11,7 +11,7 @@ ordinal coding.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from brinell.core.class_names import check_unique
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, StoredArrays, make_domain
+from brinell.datasets._arrays import Array, Part, StoredArrays, join_columns, scaled
 from brinell.datasets._files import existing_path, first_row
 from brinell.datasets._labels import Labels
 
@@ -76,16 +76,16 @@ class Table:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
         y, classes = self._labels(_values(table, label, file), label, file)
         parts = [part for name in features for part in self._column(name, _values(table, name, file), bounds, file)]
-        columns = tuple(part.column for part in parts)
-        low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
-        domain = make_domain(file, kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
+        x, domain = join_columns(parts, file)
         notes = {
-            "bounds are the least and the largest value in the file for": [part for part in parts if part.from_data],
+            "bounds are the least and the largest value in the file for": [
+                part for part in parts if not part.column.fixed and part.column.name not in (*bounds, *self.free)
+            ],
             "no attack changes": [part for part in parts if part.column.fixed],
         }
         return StoredArrays(
             name=file.stem,
-            x=np.stack([part.values for part in parts], 1).astype(np.float32),
+            x=x,
             y=y,
             domain=domain,
             classes=classes,
@@ -116,7 +116,7 @@ class Table:
             raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
         return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
 
-    def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list["_Part"]:
+    def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list[Part]:
         """Features that a column becomes."""
         category = values.dtype.kind not in "iuf" or name in self.categorical
         if category and (values.dtype.kind not in "iuf" or self.encode == "one-hot"):
@@ -132,34 +132,23 @@ class Table:
             raise RequestError(
                 f"column {name} of {file} holds {x[row]:g} in row {row + 1}, outside its bounds {low:g} to {high:g}: widen them"
             )
-        if low == high:
-            return [_Part(x, Column(name, fixed=True), (low, low + 1))]
-        if name in self.fixed or (category and name not in self.free):
-            return [_Part(x, Column(name, fixed=True), (low, high))]
-        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), name not in bounds)]
+        if low < high and (name in self.fixed or (category and name not in self.free)):
+            return [Part(x, Column(name, fixed=True), (low, high))]
+        return [scaled(x, name, low, high)]
 
-    def _category(self, name: str, values: Array) -> list["_Part"]:
+    def _category(self, name: str, values: Array) -> list[Part]:
         """Codes of texts and truth values, or a column for each value."""
         categories, codes = np.unique(values, return_inverse=True)
         codes, texts = codes.reshape(-1), tuple(_text(value) for value in categories)
         fixed = name not in self.free
         if self.encode == "one-hot":
             return [
-                _Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0)) for code, text in enumerate(texts)
+                Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0)) for code, text in enumerate(texts)
             ]
         largest_code, category_names = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
         if fixed:
-            return [_Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code))]
-        return [_Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0))]
-
-
-class _Part(NamedTuple):
-    """One value of the vectors: (n,) numbers, their column, their bounds, and whether these are the range in the file."""
-
-    values: Array
-    column: Column
-    bounds: tuple[float, float]
-    from_data: bool = False
+            return [Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code))]
+        return [Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0))]
 
 
 def _read(file: Path) -> pa.Table:
