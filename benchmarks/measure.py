@@ -27,7 +27,7 @@ from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.oracle import Batch
-from brinell.core.record import BROKEN
+from brinell.core.record import Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
@@ -222,9 +222,8 @@ def art_classifier(module: nn.Module, x: Tensor) -> Any:
 
 
 def is_broken(rows: Any) -> np.ndarray[Any, Any]:
-    """(rows,) bool: rows of records with a success."""
-    mask: np.ndarray[Any, Any] = np.isin(rows.outcome.astype(str), [str(outcome) for outcome in BROKEN])
-    return mask
+    """(rows,) bool: rows of samples that are wrong untouched, or that their stage broke."""
+    return np.asarray(has_broken(rows) | (rows.outcome == Outcome.MISCLASSIFIED))
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ import measure
 import numpy as np
 
 import brinell
-from brinell.analysis.grid import RIGHT, grid, worst_case
+from brinell.analysis.curve import RIGHT, grid, worst_case
 from brinell.analysis.means import mean
 from brinell.engine.progress import SilentProgress
 from brinell.engine.sources import open_data

@@ -21,6 +21,7 @@ import measure
 from measure import Subject
 
 import brinell
+from brinell.analysis.curve import WRONG, grid, worst_case
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.run import Run
 
@@ -52,12 +53,15 @@ def audit(subject: Subject, eps: str, seed: int, options: Namespace, folder: Pat
     settings = {"norm": options.norm, "samples": options.samples, "select": "first", "device": "cpu", "eps": eps, "seed": seed}
     settings |= {"attack": tuple(options.attack.split(",")), "out": folder}
     _, seconds = measure.timed(lambda: brinell.audit(subject.model_spec, subject.data_spec, **settings))
-    rows = Run.open(folder).records()
-    attacked, broken = rows.attack != "clean", measure.is_broken(rows)
-    cells: Cells = {}
-    for sample, budget, fell in zip(rows.sample_id[attacked], rows.eps[attacked], broken[attacked], strict=True):
-        key = (int(sample), float(budget))
-        cells[key] = cells.get(key, False) or bool(fell)
+    run = Run.open(folder)
+    rows = run.records()
+    table = grid(rows, run.manifest, str(run.manifest["models"][0]["name"]))
+    worst = worst_case(table, range(len(table.stages))) == WRONG
+    cells: Cells = {
+        (sample, budget): bool(worst[row, column])
+        for row, sample in enumerate(table.ids.tolist())
+        for column, budget in enumerate(table.eps.tolist())
+    }
     return Outcome(int(rows.forwards.sum() + rows.judge_forwards.sum()), int(rows.backwards.sum()), seconds, cells)
 
 

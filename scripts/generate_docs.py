@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 import brinell
 from brinell import calls, plugins
 from brinell.core.checks import Code
-from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
+from brinell.core.record import COLUMNS, Outcome
 from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
@@ -172,15 +172,18 @@ def record_page() -> str:
     """The columns of a record and the outcomes a sample can have."""
     columns = [[f"`{name}`", c.kind, "yes" if c.null else "", c.doc] for name, c in COLUMNS.items()]
     docs = attribute_docs(Outcome)
-    outcomes = [[f"`{o.value}`", counts_as(o), docs[o.name]] for o in Outcome]
+    outcomes = [[f"`{o.value}`", docs[o.name]] for o in Outcome]
     return (
         f"{NOTE}# Records\n\n"
-        "`records/part-*.parquet` in a run folder holds one row per model, sample, attack and eps, also for\n"
-        "samples that no attack was spent on. Every figure of the report is computed from these rows.\n\n"
+        "`records/part-*.parquet` in a run folder holds facts: a clean row for each sample, and a row for each\n"
+        "sample and stage that attacked it. A stage with nothing to do has no file. Every figure of the report is\n"
+        "computed from these rows. The table of each sample, attack and eps follows from them:\n"
+        "`result.to_pandas(dense=True)` makes it.\n\n"
         f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"
         "## Outcomes\n\n"
-        "A sample counts as robust at an eps when no attack that ran found an adversarial example within it.\n\n"
-        f"{table(['outcome', 'counts as', 'meaning'], outcomes)}\n"
+        "A sample counts as robust at an eps when it is right untouched and no attack that ran found an adversarial\n"
+        "example within it: from its smallest `broken` on it is not.\n\n"
+        f"{table(['outcome', 'meaning'], outcomes)}\n"
         "## Checks\n\n"
         f"{inspect.getdoc(Code)}\n\n"
         "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`).\n"
@@ -202,13 +205,6 @@ def benchmark_page() -> str:
         + "\n## Outcomes\n\n"
         + table(["outcome", "meaning"], [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome])
     )
-
-
-def counts_as(outcome: Outcome) -> str:
-    """On which side of robust accuracy an outcome counts."""
-    if outcome in BROKEN:
-        return "broken"
-    return "robust" if outcome in ROBUST else "no verdict"
 
 
 # --- command line and JSON -------------------------------------------------------------------------------------------

@@ -120,13 +120,13 @@ def outcomes(table: Table, folder: Path) -> None:
             table.add("equal to the processor", name, f"{len(differing)} of {n} samples differ", note + remark)
 
     def audited(**settings: Any) -> Callable[[str, Path], dict[Any, Any]]:
-        """Outcomes of an audit, by sample, attack and budget."""
+        """The smallest budgets that break, by sample and attack."""
 
         def rows(device: str, out: Path) -> dict[Any, Any]:
             brinell.audit(network, data, out=out, device=device, **settings)
             records = Run.open(out).records()
-            keys = zip(records.sample_id.tolist(), records.attack.tolist(), records.eps.tolist(), strict=True)
-            return dict(zip(keys, records.outcome.tolist(), strict=True))
+            keys = zip(records.sample_id.tolist(), records.attack.tolist(), strict=True)
+            return dict(zip(keys, records.broken.tolist(), strict=True))
 
         return rows
 

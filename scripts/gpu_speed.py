@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 import brinell
 from brinell import plugins
+from brinell.analysis.curve import WRONG, grid, worst_case
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
-from brinell.core.record import BROKEN
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
@@ -189,8 +189,9 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
     with table.part("harden", "fast", needed=10):
         run = folder / "fast"
         fast = seconds_of(lambda: brinell.audit(network, test, eps="8/255", attack="fast", out=run, device=str(device)), device)
-        records = Run.open(run).records()
-        broken = {int(sample) for sample, outcome in zip(records.sample_id, records.outcome, strict=True) if outcome in BROKEN}
+        opened = Run.open(run)
+        cells = grid(opened.records(), opened.manifest, opened.manifest["models"][0]["name"])
+        broken = set(cells.ids[worst_case(cells, range(len(cells.stages)))[:, -1] == WRONG].tolist())
         note = f"{clean} right without an attack; {fast:.1f} s with checks and page"
         table.add("harden", "fast", f"{n - len(broken)} of {n} robust", note)
     if importlib.util.find_spec("autoattack") is None:

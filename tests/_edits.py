@@ -34,7 +34,6 @@ def forge(folder, seed):
     kind = rng.choice(list(KINDS))
     edit, derived = KINDS[kind](folder, rng)
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest.pop("seal", None)
     try:
         LAYOUT.save(folder, manifest)
         if derived:
@@ -62,9 +61,8 @@ def _other_value(value, field, rng, column):
     if field.type == pa.string():
         alternatives = [text for text in set(column) if text != value] + [
             "survived",
-            "fooled",
+            "broken",
             "spared",
-            "skipped",
             "failed",
             "correct",
         ]
@@ -97,7 +95,9 @@ def swap_cells(folder, rng):
     """Swap a column, or all columns but the keys, between two rows."""
     file, rows, schema = _parts(folder, rng)
     first, second = rng.sample(rows, 2)
-    names = rng.choice([[rng.choice(schema.names)], [name for name in schema.names if name not in ("sample_id", "eps", "label")]])
+    names = rng.choice(
+        [[rng.choice(schema.names)], [name for name in schema.names if name not in ("sample_id", "attacked", "label")]]
+    )
     for name in names:
         first[name], second[name] = second[name], first[name]
     write_table(file, pa.Table.from_pylist(rows, schema))
@@ -132,12 +132,11 @@ def edit_robustness(folder, rng):
         table = pq.read_table(file)
         rows = table.to_pylist()
         for row in rows:
-            if row["sample_id"] in sample_ids and row["outcome"].startswith("fooled"):
+            if row["sample_id"] in sample_ids and row["outcome"] == "broken":
                 for name in table.schema.names:
                     if name.startswith(("adv_", "quantised")) or name in ("linf", "l2", "l1", "l0", "queries_to_success"):
                         row[name] = None
-                row |= {"outcome": "survived" if row["outcome"] == "fooled" else "survived_above", "judge_forwards": 0}
-                row["best_margin"] = margin if row["outcome"] == "survived" else None
+                row |= {"outcome": "survived", "broken": None, "judge_forwards": 0, "margin": margin}
         write_table(file, pa.Table.from_pylist(rows, table.schema))
     for file in sorted((folder / "arrays").glob("part-*")) if rng.random() < 0.7 else ():
         arrays = {name: array for name, array in load_file(file).items() if int(name.partition("/")[0]) not in sample_ids}
@@ -153,7 +152,7 @@ def add_file(folder, rng):
     sources = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".parquet", ".safetensors", ".csv"))
     source = rng.choice(sources)
     name = rng.choice(
-        [f"{source.stem}-x", f"{source.stem}-9999", f"shard-{source.stem.partition('-')[2]}-0", "part-0", "clean-0", "more"]
+        [f"{source.stem}-x", f"{source.stem}-9999", f"group-{source.stem.partition('-')[2]}-0", "part-0", "clean-0", "more"]
     )
     target = source.with_name(name + source.suffix)
     if rng.random() < 0.2:
@@ -231,7 +230,6 @@ def _mutated(value, rng):
 def edit_manifest(folder, rng):
     """Change, remove, double or swap a value anywhere in the manifest."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest.pop("seal", None)
     tops = [key for key in manifest if key != "files"]
     top = rng.choice(tops)
     path = rng.choice([path for path in _paths(manifest[top])])

@@ -46,7 +46,7 @@ class Forger:
                 remaining = {name: array for name, array in load_file(file).items() if int(name) not in samples}
                 write_arrays(file, remaining)
 
-    def first(self, attack="fgsm", outcome="fooled"):
+    def first(self, attack="fgsm", outcome="broken"):
         return next(self.select(attack, outcome))
 
     def save(self):
@@ -60,7 +60,25 @@ class Forger:
 
 
 def survive(row):
-    """Change a fooled row into that of an attack that failed."""
+    """Change the row of a broken sample into that of an attack that failed."""
     for name in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0", "quantised_pred", "quantised_within"):
         row[name] = None
-    row |= {"outcome": "survived", "queries_to_success": None, "judge_forwards": 0, "best_margin": -0.5}
+    row |= {"outcome": "survived", "broken": None, "queries_to_success": None, "judge_forwards": 0, "margin": -0.5}
+
+
+def whitewash(forger, samples, costs):
+    """Make samples robust in every stage, with the rows of attacks that fail at the largest budget at these costs by stage."""
+    largest = max(forger.manifest["eps"])
+    for stage in forger.manifest["stages"]:
+        (cell,) = stage["cells"].values()
+        rows = next((rows for file, rows in forger.rows.items() if cell in file.name), None)
+        if rows is None:
+            continue
+        for sample in samples:
+            row = next((row for row in rows if row["sample_id"] == sample), None)
+            if row is None:
+                row = dict(next(forger.select(samples=[sample], attack=forger.manifest["stages"][0]["name"])))
+                rows.append(row)
+            survive(row)
+            row |= {"attack": stage["name"], "attacked": largest, "seconds": 0.0} | costs(stage["name"])
+        rows.sort(key=lambda row: row["sample_id"])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
+from brinell.analysis.curve import dense_table
 from brinell.cli import run as cli
 from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
@@ -140,14 +141,19 @@ def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> lis
     return sorted(zip(*columns, strict=True), key=lambda row: tuple((value is None, str(value)) for value in row))
 
 
-def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, int, float], Any]:
-    """(model, attack, sample, eps) to one column. Two rows of one cell are an error."""
-    keys = zip(
-        records.model.tolist(), records.attack.tolist(), records.sample_id.tolist(), records.eps.round(9).tolist(), strict=True
-    )
+def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, int], Any]:
+    """(model, attack, sample) to one column. Two rows of one cell are an error."""
+    keys = zip(records.model.tolist(), records.attack.tolist(), records.sample_id.tolist(), strict=True)
     cells = dict(zip(keys, getattr(records, column).tolist(), strict=True))
-    assert len(cells) == len(records), "two rows of one model, attack, sample and eps"
+    assert len(cells) == len(records), "two rows of one model, attack and sample"
     return cells
+
+
+def states_of(run: Run) -> dict[tuple[str, str, int, float], str]:
+    """(model, attack, sample, eps) to broken, robust, failed, skipped or missing; clean rows at eps 0 by their outcome."""
+    table = dense_table(run.records(), run.manifest)
+    keys = zip(*(table[name].tolist() for name in ("model", "attack", "sample_id")), table["eps"].round(9).tolist(), strict=True)
+    return dict(zip(keys, table["state"].tolist(), strict=True))
 
 
 def assert_same_rows(first: Records, second: Records) -> None:

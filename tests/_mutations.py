@@ -45,12 +45,12 @@ def mutations(manifest: dict[str, Any], count: int | None) -> Iterator[tuple[str
 
 
 def read_unsealed(file: Path) -> dict[str, Any]:
-    """A manifest without its seal."""
-    return {key: value for key, value in json.loads(file.read_text()).items() if key != "seal"}
+    """A manifest as it stands in its file."""
+    return dict(json.loads(file.read_text()))
 
 
 def write_unsealed(file: Path, manifest: dict[str, Any]) -> None:
-    """Without its seal, as a person would write it."""
+    """As a person would write it."""
     file.write_text(json.dumps(manifest))
 
 

@@ -14,7 +14,7 @@ from brinell.store.folder import MANIFEST
 from brinell.store.parquet import write_table
 from brinell.studies.register import study_of
 
-OWN_KEYS = ("seal", "verb", "schema", FILES)
+OWN_KEYS = ("verb", "schema", FILES)
 """Keys that saving a manifest writes itself."""
 
 
@@ -103,7 +103,7 @@ class Edit:
             keys = [
                 key
                 for key in (holder if isinstance(holder, dict) else range(len(holder)))
-                if key not in ("seal", "verb", "schema", FILES)
+                if key not in ("verb", "schema", FILES)
             ]
             if not keys:
                 break
@@ -177,7 +177,7 @@ class Edit:
             self.target = (name, "")
 
     def done(self, name, key, manifest=None):
-        """Make digests, seals, tables and pages again, as far as the forged records allow."""
+        """Make digests, tables and pages again, as far as the forged records allow."""
         self.target = (name, key)
         manifests = sorted(self.folder.rglob(MANIFEST), key=lambda path: -len(path.parts))
         for file in manifests:
@@ -193,7 +193,7 @@ class Edit:
 
 
 def save_manifest(folder, manifest):
-    """Write a manifest, sealed, with the inventory of the files beside it."""
+    """Write a manifest with the inventory of the files beside it."""
     (folder / MANIFEST).write_text(json.dumps(manifest))
     study = study_of(folder)
-    study.resolve(study.layout).save(folder, {key: value for key, value in manifest.items() if key != "seal"})
+    study.resolve(study.layout).save(folder, manifest)

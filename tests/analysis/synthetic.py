@@ -91,33 +91,18 @@ def records(
 
     `breaks` is (stages, samples): the distance at which each stage breaks each sample; 0 in the first row: wrong from the start.
     """
-    budgets = np.asarray(eps)
+    levels = np.array([budget for budget in eps if budget > 0])
     wrong = breaks[0] == 0
     wrong_class = (labels + 1) % classes
     parts = [_clean(model, labels, wrong, wrong_class)]
-    broken = np.repeat(wrong[:, None], len(eps), axis=1)
+    before = np.where(wrong, 0, len(levels))
     for stage, distance in zip(stages, breaks, strict=True):
-        reached = distance[:, None] <= budgets[None, :] + 1e-12
-        first = np.where(reached.any(1), reached.argmax(1), len(eps))
-        column = np.arange(len(eps))[None, :]
-        last_survived = np.where(~reached & ~broken, column, -1).max(1)[:, None]
-        outcome = np.where(
-            wrong[:, None],
-            "misclassified",
-            np.where(
-                broken,
-                "fooled_before",
-                np.where(
-                    reached,
-                    np.where(column == first[:, None], "fooled", "fooled_below"),
-                    np.where(column == last_survived, "survived", "survived_above"),
-                ),
-            ),
+        samples = np.flatnonzero(before > 0)
+        lowest = np.minimum((distance[:, None] > levels + 1e-12).sum(1), before)
+        parts.append(
+            _attacked(model, stage, labels, wrong_class, levels, samples, before[samples] - 1, lowest[samples], distance)
         )
-        if budgets[0] == 0:
-            outcome = outcome[:, 1:]
-        parts.append(_attacked(model, stage, labels, wrong_class, wrong, budgets[budgets > 0], outcome, distance))
-        broken |= reached
+        before = np.minimum(before, lowest)
     return Records(
         **{
             name: np.ma.concatenate([p[name] for p in parts]) if c.null else np.concatenate([p[name] for p in parts])
@@ -138,7 +123,8 @@ def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, wrong_class: np.nd
         "distance": np.full(n, "linf", object),
         "outcome": np.where(wrong, "misclassified", "correct").astype(object),
         "forwards": np.ones(n, np.int64),
-        "best_margin": np.ma.MaskedArray(np.full(n, -1, np.float32), mask=np.zeros(n, bool)),
+        "unit": np.ones(n),
+        "margin": np.ma.MaskedArray(np.full(n, -1, np.float32), mask=np.zeros(n, bool)),
     }
     return columns
 
@@ -148,50 +134,49 @@ def _attacked(
     stage: str,
     labels: np.ndarray,
     wrong_class: np.ndarray,
-    wrong: np.ndarray,
-    eps: np.ndarray,
-    outcome: np.ndarray,
+    levels: np.ndarray,
+    samples: np.ndarray,
+    attacked: np.ndarray,
+    lowest: np.ndarray,
     distance: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    n, e = outcome.shape
-    flat = outcome.reshape(-1).astype(object)
-    fooled = flat == "fooled"
-    ran = (flat == "fooled") | (flat == "survived")
+    """Rows of the samples attacked at the levels `attacked`, and broken down to the levels `lowest`."""
+    n, broken = len(samples), lowest <= attacked
 
-    def wide(values: np.ndarray) -> np.ndarray:
-        return np.repeat(values, e)
+    def found(values: Any, dtype: Any) -> np.ndarray:
+        """A column of what only broken samples have."""
+        return np.ma.MaskedArray(np.broadcast_to(np.where(broken, values, 0), n).astype(dtype), mask=~broken)
 
-    def masked_column(values: np.ndarray, dtype: Any, mask: np.ndarray) -> np.ndarray:
-        return np.ma.MaskedArray(np.where(mask, values, 0).astype(dtype), mask=~mask)
-
-    size = wide(np.where(np.isfinite(distance), distance, 0.0))
-    return _empty(n * e) | {
-        "model": np.full(n * e, model, object),
-        "sample_id": wide(np.arange(n)),
-        "label": wide(labels).astype(np.int32),
-        "clean_pred": wide(np.where(wrong, wrong_class, labels)).astype(np.int32),
-        "clean_confidence": np.full(n * e, 0.9, np.float32),
-        "attack": np.full(n * e, stage, object),
-        "distance": np.full(n * e, "linf", object),
-        "eps": np.tile(eps, n),
-        "radius": np.tile(eps, n),
-        "outcome": flat,
-        "adv_pred": masked_column(wide(wrong_class), np.int32, fooled),
-        "adv_confidence": masked_column(np.full(n * e, 0.6), np.float32, fooled),
-        "adv_margin": masked_column(np.full(n * e, 0.5), np.float32, fooled),
-        "best_margin": masked_column(np.where(fooled, 0.5, -0.5), np.float32, ran),
-        "linf": masked_column(size, np.float32, fooled),
-        "l2": masked_column(size * 8, np.float32, fooled),
-        "l1": masked_column(size * 64, np.float32, fooled),
-        "l0": masked_column(np.full(n * e, 64), np.float32, fooled),
-        "quantised_pred": masked_column(wide(wrong_class), np.int32, fooled),
-        "quantised_within": masked_column(np.full(n * e, True), np.bool_, fooled),
-        "forwards": np.where(ran, 100, 0).astype(np.int64),
-        "backwards": np.where(ran, 100, 0).astype(np.int64),
-        "judge_forwards": np.where(flat == "fooled", 2, 0).astype(np.int64),
-        "surrogate_passes": np.zeros(len(flat), np.int64),
-        "queries_to_success": masked_column(1 + wide(np.arange(n)) % 97, np.int64, flat == "fooled"),
-        "seconds": np.where(ran, 0.01, 0.0),
+    size = np.where(np.isfinite(distance), distance, 0.0)[samples]
+    attacks = 1 + (broken & (lowest > 0))
+    return _empty(n) | {
+        "model": np.full(n, model, object),
+        "sample_id": samples,
+        "label": labels[samples].astype(np.int32),
+        "clean_pred": labels[samples].astype(np.int32),
+        "clean_confidence": np.full(n, 0.9, np.float32),
+        "attack": np.full(n, stage, object),
+        "distance": np.full(n, "linf", object),
+        "unit": np.ones(n),
+        "attacked": np.ma.MaskedArray(levels[attacked], mask=np.zeros(n, bool)),
+        "broken": found(np.append(levels, 0)[lowest], np.float64),
+        "outcome": np.where(broken, "broken", "survived").astype(object),
+        "adv_pred": found(wrong_class[samples], np.int32),
+        "adv_confidence": found(0.6, np.float32),
+        "adv_margin": found(0.5, np.float32),
+        "margin": np.ma.MaskedArray(np.full(n, -0.5, np.float32), mask=broken & (lowest == 0)),
+        "linf": found(size, np.float32),
+        "l2": found(size * 8, np.float32),
+        "l1": found(size * 64, np.float32),
+        "l0": found(64, np.float32),
+        "quantised_pred": found(wrong_class[samples], np.int32),
+        "quantised_within": found(True, np.bool_),
+        "forwards": 100 * attacks,
+        "backwards": 100 * attacks,
+        "judge_forwards": np.where(broken, 2, 0).astype(np.int64),
+        "surrogate_passes": np.zeros(n, np.int64),
+        "queries_to_success": found(1 + samples % 97, np.int64),
+        "seconds": 0.01 * attacks,
     }
 
 

@@ -61,7 +61,7 @@ def test_swapping_the_sides_mirrors(two):
 def test_only_samples_judged_on_both_count(two, synthetic):
     a, b = two
     failed = (a.records.model == "a") & (a.records.sample_id == 4) & (a.records.attack == "apgd-dlr")
-    rows = synthetic.change(a.records, failed, outcome="failed")
+    rows = synthetic.change(a.records, failed, outcome="failed", broken=np.ma.masked)
     result = compare(Side(run="r", manifest=a.manifest, records=rows, model="a"), b)
     assert [(p.n, p.missing) for p in result.robust] == [(6, 0), (5, 1), (5, 1)]
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brinell.analysis.curve import grid
 from brinell.analysis.distributions import (
     QUERIES,
     Sample,
@@ -17,7 +18,6 @@ from brinell.analysis.distributions import (
     queries_to_success,
     success_by_queries,
 )
-from brinell.analysis.grid import grid
 
 EPS, STAGES = [0.0, 0.1, 0.2], ("apgd-ce", "square")
 
@@ -75,25 +75,21 @@ def random_run(synthetic, seed):
     return rows, grid(rows, synthetic.manifest(["m", "o"], EPS, 15, ["a", "b", "c"], stages=STAGES), "m")
 
 
-def table_of(rows, *columns):
-    """The rows of model m by attack, sample and eps."""
-    keys = zip(rows.model, rows.attack, rows.sample_id.tolist(), rows.eps.tolist(), strict=True)
-    values = zip(*(getattr(rows, column).tolist() for column in columns), strict=True)
-    return {key[1:]: value for key, value in zip(keys, values, strict=True) if key[0] == "m"}
+def rows_of_stage(rows, stage, *columns):
+    """Some columns of the rows of model m in a stage."""
+    values = zip(*(getattr(rows, column).tolist() for column in ("model", "attack", *columns)), strict=True)
+    return [row[2:] for row in values if row[0] == "m" and (stage is None or row[1] == stage)]
 
 
 def test_distances_are_the_smallest_of_each_sample_that_was_right(synthetic):
     for seed in range(8):
         rows, cells = random_run(synthetic, seed)
-        table = table_of(rows, "outcome", "linf")
-        right = [sample for (attack, sample, _), (outcome, _) in table.items() if attack == "clean" and outcome == "correct"]
-        sizes = {
-            sample: [
-                size for (_, number, _), (outcome, size) in table.items() if number == sample and outcome.startswith("fooled")
-            ]
-            for sample in right
-        }
-        expected = [min(size for size in distances if size is not None) for distances in sizes.values() if any(distances)]
+        right = [sample for sample, outcome in rows_of_stage(rows, "clean", "sample_id", "outcome") if outcome == "correct"]
+        sizes: dict[int, list[float]] = {sample: [] for sample in right}
+        for sample, size in rows_of_stage(rows, None, "sample_id", "linf"):
+            if size is not None:
+                sizes[sample].append(size)
+        expected = [min(distances) for distances in sizes.values() if distances]
         result = distance_at_success(rows, cells, "linf")
         assert sorted(result.values) == pytest.approx(sorted(expected)) and result.robust == len(right) - len(expected)
         assert len(distance_at_success(rows, cells, "other").values) == 0
@@ -102,19 +98,15 @@ def test_distances_are_the_smallest_of_each_sample_that_was_right(synthetic):
 def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
     for seed in range(8):
         rows, cells = random_run(synthetic, seed)
-        table = table_of(rows, "outcome", "queries_to_success")
         for stage in STAGES:
-            attempts = [s for (a, s, e), (o, _) in table.items() if a == stage and e == 0.2 and o in ATTEMPT_OUTCOMES]
-            first = {}
-            for (attack, sample, _eps), (_, queries) in sorted(table.items(), key=lambda row: -row[0][2]):
-                if attack == stage and sample in attempts and queries is not None:
-                    first.setdefault(sample, queries)
+            tried = [
+                queries
+                for attacked, queries in rows_of_stage(rows, stage, "attacked", "queries_to_success")
+                if attacked == EPS[-1]
+            ]
             result = queries_to_success(rows, cells, stage)
-            assert sorted(result.values) == sorted(first.values()) and result.attack == stage
-            assert result.robust == len(attempts) - len(first)
-
-
-ATTEMPT_OUTCOMES = ("fooled", "fooled_below", "survived", "survived_above")
+            assert sorted(result.values) == sorted(queries for queries in tried if queries is not None) and result.attack == stage
+            assert result.robust == tried.count(None)
 
 
 def test_success_by_queries_ends_with_what_was_spent(synthetic):

@@ -20,7 +20,7 @@ def run(
     rows = synthetic.records("m", LABELS, EPS, breaks, stages=stages)
     for stage, left in zip(stages, margins, strict=True):
         survivors = (rows.attack == stage) & (rows.outcome == "survived")
-        rows = synthetic.change(rows, survivors, best_margin=np.broadcast_to(left, N)[rows.sample_id[survivors]])
+        rows = synthetic.change(rows, survivors, margin=np.broadcast_to(left, N)[rows.sample_id[survivors]])
     manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=stages, **changes)
     for stage, sees in zip(manifest["stages"], access, strict=True):
         stage["access"] = sees
@@ -124,8 +124,13 @@ def test_stages_that_try_every_sample_count_each_sample_once(synthetic):
     """With `alone=true` two stages without gradients break what the gradient attack broke, and two samples more."""
     breaks = np.full((3, N), np.inf)
     breaks[0, :10] = breaks[1, :12] = breaks[2, :12] = 0.05
-    rows, manifest = run(synthetic, breaks, (-0.5,) * 3, ("apgd-ce", "square", "simba"), ("gradients", "scores", "scores"))
-    rows = synthetic.change(rows, rows.outcome == "fooled_before", outcome="fooled")
+    stages = ("apgd-ce", "square", "simba")
+    rows, manifest = run(synthetic, breaks, (-0.5,) * 3, stages, ("gradients", "scores", "scores"))
+    alone = [synthetic.records("m", LABELS, EPS, breaks[[i]], stages=(stage,)) for i, stage in enumerate(stages)]
+    parts = [synthetic.keep(rows, rows.attack == "clean"), *(synthetic.keep(part, part.attack != "clean") for part in alone)]
+    rows = synthetic.join(*parts)
+    for stage in manifest["stages"][1:]:
+        stage["turn"] = {"alone": True}
     result = check(Code.BLACK_BOX, rows, manifest)
     assert result.figure == 2 / N and "broke 2 of 20 samples" in result.text
 

@@ -87,7 +87,7 @@ def test_several_models_stand_side_by_side(small, synthetic, check_schema):
 def test_failed_samples_are_neither_robust_nor_silently_gone(small, synthetic):
     rows, manifest = small
     failed = (rows.sample_id == 5) & (rows.attack == "apgd-dlr")
-    result = summarise(manifest, synthetic.change(rows, failed, outcome=Outcome.FAILED.value), "x").models[0]
+    result = summarise(manifest, synthetic.change(rows, failed, outcome=Outcome.FAILED.value, broken=np.ma.masked), "x").models[0]
     assert [(r.k, r.n, r.missing) for r in result.robust_accuracy] == [(5, 6, 0), (2, 5, 1), (1, 5, 1)]
     assert not result.complete
 
@@ -95,7 +95,7 @@ def test_failed_samples_are_neither_robust_nor_silently_gone(small, synthetic):
 def test_a_broken_sample_stays_broken_when_a_later_stage_fails_on_it(small, synthetic):
     rows, manifest = small
     failed = (rows.sample_id == 1) & (rows.attack == "apgd-dlr")
-    result = summarise(manifest, synthetic.change(rows, failed, outcome=Outcome.FAILED.value), "x").models[0]
+    result = summarise(manifest, synthetic.change(rows, failed, outcome=Outcome.FAILED.value, broken=np.ma.masked), "x").models[0]
     assert [(r.k, r.n) for r in result.robust_accuracy] == [(5, 6), (3, 6), (2, 6)]
 
 
@@ -111,8 +111,8 @@ def test_a_skipped_stage_judges_nobody(small, synthetic):
 
 def test_nothing_but_skipped_stages_is_no_robustness(small, synthetic):
     rows, manifest = small
-    attacked = rows.attack != "clean"
-    result = summarise(manifest, synthetic.change(rows, attacked, outcome=Outcome.SKIPPED.value), "x").models[0]
+    manifest["skipped"] = [{"model": "m", "stage": stage["name"], "reason": "no"} for stage in manifest["stages"]]
+    result = summarise(manifest, synthetic.keep(rows, rows.attack == "clean"), "x").models[0]
     zero, *above = result.robust_accuracy
     assert zero.value == pytest.approx(5 / 6)
     assert [(r.value, r.k, r.n, r.missing) for r in above] == [(None, 0, 0, 6)] * 2
@@ -140,7 +140,7 @@ def test_success_must_survive_storage(small, synthetic):
     of_sample_one = rows.sample_id == 1
     result = summarise(manifest, synthetic.change(rows, of_sample_one, quantised_pred=0), "x").models[0]
     assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 3]
-    beyond = (rows.sample_id == 1) & (rows.eps < 0.15)
+    beyond = (rows.sample_id == 1) & (rows.attack != "clean")
     result = summarise(manifest, synthetic.change(rows, beyond, quantised_within=False, linf=0.1), "x").models[0]
     assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 2]
     # Of two levels, rounding may move a value by half the range: no eps is certain to hold it.
@@ -157,7 +157,7 @@ def test_success_must_survive_storage(small, synthetic):
 def test_a_find_off_the_grid_counts_one_level_up(synthetic):
     eps = [0.5 / 255, 1 / 255]
     rows = synthetic.records("m", np.zeros(4, int), eps, np.array([[0.5 / 255] * 3 + [INF]] * 2), classes=2)
-    pushed_out = synthetic.change(rows, rows.outcome == "fooled", quantised_within=False, linf=0.5 / 255 + 3e-8)
+    pushed_out = synthetic.change(rows, rows.outcome == "broken", quantised_within=False, linf=0.5 / 255 + 3e-8)
     result = summarise(synthetic.manifest(["m"], eps, 4, ["a", "b"]), pushed_out, "x").models[0]
     assert [r.k for r in result.robust_accuracy] == [1, 1]
     assert [r.k for r in result.quantised_robust_accuracy] == [4, 1]
@@ -265,7 +265,7 @@ def test_the_most_that_rounding_enlarges_a_change():
 
 def test_targets_and_reject_classes_decide_what_counts_after_rounding(small, synthetic):
     rows, manifest = small
-    fooled = rows.outcome == Outcome.FOOLED
+    fooled = rows.outcome == Outcome.BROKEN
 
     def broken(**columns):
         result = summarise(manifest, synthetic.change(rows, fooled, **columns), "x").models[0]

@@ -51,7 +51,7 @@ def test_statements(synthetic):
     def statement(breaks=BREAKS, eps=None, **changes):
         manifest, rows = run(synthetic, breaks=breaks, **changes)
         if eps is not None:
-            manifest, rows = manifest | {"eps": eps, "eps_text": ["0"]}, synthetic.keep(rows, rows.eps <= eps[-1])
+            manifest, rows = manifest | {"eps": eps, "eps_text": ["0"]}, synthetic.keep(rows, rows.attack == "clean")
         return summarise_model(manifest, rows, "r", "m").statement
 
     assert statement() == (
@@ -59,7 +59,7 @@ def test_statements(synthetic):
     )
     assert (
         statement(state="running")
-        == "At most 33.3 % of the inputs do not meet true<0.1 at 51/255 so far: the run is not finished."
+        == "At most 66.7 % of the inputs do not meet true<0.1 at 51/255 so far: the run is not finished."
     )
     assert statement(np.zeros((2, 6))) == "Every clean input meets true<0.1, so nothing was attacked."
     assert statement(np.full((2, 6), 0.05)) == "Every input meets true<0.1 at 51/255."
@@ -79,7 +79,7 @@ def test_notes_say_what_failed_and_what_is_missing(synthetic):
     first = summarise_model(manifest, rows, "r", "m").notes[0]
     assert first.startswith(", ".join(list(Code)[:3]) + " and ") and " more failed, so" in first
     failed = (rows.sample_id == 5) & (rows.attack == "apgd-dlr")
-    notes = summarise_model(manifest, synthetic.change(rows, failed, outcome="failed"), "r", "m").notes
+    notes = summarise_model(manifest, synthetic.change(rows, failed, outcome="failed", broken=np.ma.masked), "r", "m").notes
     assert "5 of 6 samples could be judged; the figure is of these." in notes
     assert summarise_model(manifest | {"state": "running"}, rows, "r", "m").notes == []
 

@@ -221,7 +221,7 @@ def run(synthetic, **changes):
     breaks[1, 8:10] = 0.08
     breaks[2, 10:15] = 0.08
     rows = synthetic.records("m", np.arange(N) % 2, EPS, breaks, stages=STAGES)
-    rows = synthetic.change(rows, (rows.attack == "pgd-late") & (rows.outcome != "fooled_before"), outcome="spared")
+    rows = synthetic.change(rows, rows.attack == "pgd-late", outcome="spared", attacked=np.ma.masked)
     manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=STAGES, **changes)
     told = [{}, {"access": "scores"}, {"gradient": "repaired"}, {"turn": {"when": "masked"}}, {"turn": {"when": "masked"}}]
     for stage, change in zip(manifest["stages"], told, strict=True):

@@ -56,7 +56,7 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     records, manifest = Run.open(run).records(), Run.open(run).manifest
     assert manifest["data"]["classes"] == ["benign", "malignant"] and len(manifest["data"]["domain"]["columns"]) == 30
     data = Table(path=str(work / "test.csv"), label="diagnosis", fixed=tuple(FIXED.split("+")))()
-    fooled_ids = sorted(set(records.sample_id[records.outcome == Outcome.FOOLED].tolist()))
+    fooled_ids = sorted(set(records.sample_id[records.outcome == Outcome.BROKEN].tolist()))
     stored = Run.open(run).adversarial("forest", "square?steps=300", fooled_ids)
     fixed = [index for index, column in enumerate(data.domain.columns) if column.fixed]
     assert len(fixed) == 2 and len(stored) == len(fooled_ids) > 8
@@ -87,7 +87,7 @@ def test_labels_alone(work, tmp_path, capsys):
     assert "note: forest: left out Square, 5000 steps: it needs scores, and the model gives labels only" in err
     records = Run.open(run).records()
     of = {name: set(records.outcome[records.attack == name].tolist()) for name in ("hop-skip-jump?steps=2", "square")}
-    assert Outcome.FOOLED in of["hop-skip-jump?steps=2"] and Outcome.SKIPPED in of["square"]
+    assert Outcome.BROKEN in of["hop-skip-jump?steps=2"] and not of["square"]
     checks = {check["code"]: check["passed"] for check in Run.open(run).manifest["checks"]["forest"]}
     assert checks["random-answers"] is True and checks["zero-gradients"] is None
     assert cli(words(work, tmp_path / "no", model="&answers=labels")) == 2
@@ -172,10 +172,10 @@ def vectors(tmp_path_factory):
 def same_records(records, *models):
     """Verdicts and queries to the letter, scores within 1e-4."""
     rows = [records.model == name for name in models]
-    assert rows[0].sum() == rows[1].sum() > 0 and (records.outcome == Outcome.FOOLED).any()
-    for name in ("sample_id", "outcome", "eps", "adv_pred", "forwards", "queries_to_success"):
+    assert rows[0].sum() == rows[1].sum() > 0 and (records.outcome == Outcome.BROKEN).any()
+    for name in ("sample_id", "outcome", "attacked", "broken", "adv_pred", "forwards", "queries_to_success"):
         assert getattr(records, name)[rows[0]].tolist() == getattr(records, name)[rows[1]].tolist(), name
-    for name in ("clean_confidence", "adv_confidence", "adv_margin", "best_margin", "linf", "l2"):
+    for name in ("clean_confidence", "adv_confidence", "adv_margin", "margin", "linf", "l2"):
         first, second = (np.ma.filled(getattr(records, name)[row], 0) for row in rows)
         np.testing.assert_allclose(first, second, rtol=0, atol=1e-4, err_msg=name)
 

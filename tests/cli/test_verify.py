@@ -17,7 +17,7 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
     code, answer = ask("verify", good)
     records = Run.open(good).records()
     assert code == 0 and answer["passed"] and answer["problems"] == []
-    fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "fooled"}
+    fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "broken"}
     assert answer["successes"] == len(fooled) and answer["predictions"] == 24
     assert cli(["verify", str(good)]) == 0
     assert "all hold" in capsys.readouterr().out
@@ -37,10 +37,10 @@ def alter_array(copy, change):
 
 
 def alter_record(copy, column, change):
-    """Changes one value in the first row that was fooled."""
+    """Changes one value in the first row of a broken sample."""
     file = part_of(copy, "records")
     table = pq.read_table(file)
-    row = table["outcome"].to_pylist().index("fooled")
+    row = table["outcome"].to_pylist().index("broken")
     values = table[column].to_pylist()
     values[row] = change(values[row])
     index = table.schema.get_field_index(column)

@@ -1,6 +1,5 @@
 """Attacks compared on every sample: `alone=true`, and success within so many queries."""
 
-import numpy as np
 import pytest
 import torch
 from tests._helpers import Recorder, cells_of, run_audit, threshold
@@ -29,10 +28,9 @@ def test_a_stage_alone_attacks_what_earlier_ones_broke(tmp_path):
     independent_run = _audit(tmp_path / "a", "square?steps=200&alone=true")
     sequential_run = _audit(tmp_path / "b", "square?steps=200")
     outcomes = {key[2]: outcome for key, outcome in cells_of(independent_run.records()).items() if key[1].startswith("square")}
-    cascaded = {key[2]: outcome for key, outcome in cells_of(sequential_run.records()).items() if key[1].startswith("square")}
-    assert "fooled_before" in cascaded.values()
-    assert "fooled_before" not in outcomes.values()
-    assert any(outcomes[sample] == "fooled" for sample, outcome in cascaded.items() if outcome == "fooled_before")
+    cascaded = {key[2] for key in cells_of(sequential_run.records()) if key[1].startswith("square")}
+    assert len(outcomes) == 8 and len(cascaded) < 8
+    assert any(outcomes[sample] == "broken" for sample in outcomes.keys() - cascaded)
 
 
 def test_success_within_queries_counts_every_sample(tmp_path):
@@ -46,7 +44,7 @@ def test_success_within_queries_counts_every_sample(tmp_path):
         queries = records.queries_to_success[is_attack].compressed()
         for budget, rate in zip(curve.queries, curve.success, strict=True):
             assert (rate.k, rate.n) == (int((queries <= budget).sum()), 8)
-        robust = records.forwards[is_attack & np.isin(records.outcome.astype(str), ["survived", "survived_above"])]
+        robust = records.forwards[is_attack & (records.outcome == "survived")]
         assert curve.queries[-1] <= max(robust.max(initial=0), queries.max(initial=0)), "nothing is said beyond what was spent"
 
 

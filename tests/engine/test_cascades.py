@@ -6,36 +6,32 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, cells_of, run_audit, threshold
+from _helpers import Recorder, cells_of, run_audit, states_of, threshold
 from _refusals import refused
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
-from brinell.core.record import Outcome
 from brinell.engine.adaptive import MASKING
 from brinell.engine.attack_names import ALIASES, CASCADE_DESCRIPTIONS, CASCADES, PRESETS
 from brinell.engine.cascade import Turn, attacks_title, build_stages
 
-E, S, A, M, P = (
-    Outcome.FOOLED_BEFORE,
-    Outcome.SURVIVED,
-    Outcome.SURVIVED_ABOVE,
-    Outcome.MISCLASSIFIED,
-    Outcome.SPARED,
-)
+R, B = "robust", "broken"
 
 LEVELS = [0.05, 0.1, 0.15, 0.2]
+STATES = [[R, R, B, B], [B, B, B, B], [R, R, R, R], [B, B, B, B], [R, R, R, B]]
 # Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)
 
 
 def outcomes(folder, *attacks):
-    """Outcome of the last attack on each sample at each budget."""
+    """By sample what became of the last attack on it, and the state at each budget."""
     run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
-    cells = cells_of(run.records())
-    return [[cells["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))]
+    rows, states = cells_of(run.records()), states_of(run)
+    last = {sample: outcome for (_, attack, sample), outcome in rows.items() if attack == attacks[-1]}
+    assert [[states["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))] == STATES
+    return last
 
 
 def test_every_name_builds(subtests):
@@ -56,9 +52,9 @@ def test_the_standard_cascade_is_the_published_one():
 def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
     """FGSM leaves a part of each clean margin: 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19, at the largest budget it failed at."""
     nearby = outcomes(tmp_path / "near", "fgsm", "bim?steps=3&within=0.2")
-    assert nearby == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    assert nearby == {0: "survived", 2: "spared", 4: "spared"}
     wide = outcomes(tmp_path / "wide", "fgsm", "bim?steps=3&within=0.34")
-    assert wide == [[A, S, E, E], [E, E, E, E], [A, A, A, S], [M, M, M, M], [A, A, S, E]]
+    assert wide == dict.fromkeys((0, 2, 4), "survived")
 
 
 def test_within_is_a_share(subtests):
@@ -93,9 +89,9 @@ def test_who_gets_a_turn_by_hand(subtests):
 def test_a_stage_follows_the_one_just_before_it(tmp_path):
     """FGSM leaves 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19; a look that goes to nobody leaves nobody for the stage after it."""
     attacks = ("fgsm", "bim?steps=3&last=0.2")
-    assert outcomes(tmp_path / "one", *attacks) == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    assert outcomes(tmp_path / "one", *attacks) == {0: "survived", 2: "spared", 4: "spared"}
     attacks = ("fgsm", "bim?steps=2&share=0", "bim?steps=3&last=0.2")
-    assert outcomes(tmp_path / "two", *attacks) == [[P, P, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    assert outcomes(tmp_path / "two", *attacks) == {}, "it has nothing to do, and no rows"
 
 
 @pytest.mark.parametrize(

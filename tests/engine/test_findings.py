@@ -104,12 +104,25 @@ def findings(name, out):
         columns = {key: getattr(records, key)[part] for key in ("forwards", "backwards", "judge_forwards", "outcome", "adv_pred")}
         costs = {key: int(columns[key].sum()) for key in ("forwards", "backwards", "judge_forwards")}
         outcomes = "".join(map(LETTERS.get, columns["outcome"].astype(str)))
-        rows[stage] = costs | {"outcomes": outcomes, "adv_pred": "".join(map(str, columns["adv_pred"].compressed()))}
+        levels = [] if stage == "clean" else np.searchsorted(manifest["eps"], np.ma.filled(records.broken[part], 9)).tolist()
+        rows[stage] = costs | {
+            "outcomes": outcomes,
+            "levels": "".join(map(str, levels)),
+            "adv_pred": "".join(map(str, columns["adv_pred"].compressed())),
+        }
     return json.loads(json.dumps(facts | {"rows": rows}).replace(str(out), "RUN"))
 
 
-LETTERS = {"fooled": "F", "fooled_below": "b", "fooled_before": "e", "survived": "S", "survived_above": "a", "skipped": "x"}
-LETTERS |= {"misclassified": "m", "spared": "-", "failed": "!", "correct": "c", "unmet": "u", "met": "M"}
+LETTERS = {
+    "broken": "B",
+    "survived": "S",
+    "misclassified": "m",
+    "spared": "-",
+    "failed": "!",
+    "correct": "c",
+    "unmet": "u",
+    "met": "M",
+}
 NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, assert_same_rows, cells_of, mlp, plan_of, rows_of, run_audit, run_plan, threshold
+from _helpers import Recorder, assert_same_rows, cells_of, mlp, plan_of, run_audit, run_plan, threshold
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.record import CLEAN, Outcome
+from brinell.core.record import CLEAN, has_broken
 from brinell.engine import toml
 from brinell.engine.cascade import build_stages
 from brinell.engine.cells import clean_cell, stage_cell
@@ -41,7 +41,7 @@ class Noisy(Recorder):
 
 def fooled(run, attack):
     records = run.records()
-    return records.sample_id[(records.attack == attack) & (records.outcome == Outcome.FOOLED)].tolist()
+    return records.sample_id[(records.attack == attack) & has_broken(records)].tolist()
 
 
 @pytest.mark.parametrize("place", ["logits", "input"])
@@ -82,11 +82,10 @@ def test_a_model_without_noise_has_the_same_verdict(tmp_path):
     names = dict(zip(("bim?steps=3&eot=3", "fgsm?eot=3", CLEAN), ("bim?steps=3", "fgsm", CLEAN), strict=True))
     cost = {key: (f, b, j) for key, f, b, j in costs(single)}
     assert cells_of(single.records()) == {
-        (model, names[attack], sample, eps): outcome
-        for (model, attack, sample, eps), outcome in cells_of(three.records()).items()
+        (model, names[attack], sample): outcome for (model, attack, sample), outcome in cells_of(three.records()).items()
     }
-    for (model, attack, sample, eps), *spent in costs(three):
-        assert tuple(spent) == tuple(3 * passes for passes in cost[model, names[attack], sample, eps])
+    for (model, attack, sample), *spent in costs(three):
+        assert tuple(spent) == tuple(3 * passes for passes in cost[model, names[attack], sample])
 
 
 def costs(run):
@@ -104,7 +103,7 @@ def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     for name, eot in zip(attack, (1, 2, 5), strict=True):
         is_attack = records.attack == name
         assert not (records.forwards[is_attack] % eot).any() and records.forwards[is_attack].any()
-        fooled = is_attack & (records.outcome == Outcome.FOOLED)
+        fooled = is_attack & has_broken(records) & (records.attacked == records.broken)
         assert set(records.judge_forwards[fooled].tolist()) <= {eot}
     assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + probe_forwards
 
@@ -143,12 +142,13 @@ def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         return plan_of(Noisy("input"), X, Y, eps="0.05:0.2:4", attack=("bim?steps=3&eot=4", "fgsm?eot=4"), batch_size=1)
 
     stopped(monkeypatch, plan(), tmp_path / "run")
-    shards = Run.open(tmp_path / "run").shards(stage_cell(plan(), plan().models[0], plan().stages[0]))
-    rows = [row for records in shards.values() for row in rows_of(records, without=())]
-    assert rows
+    groups = dict(Run.open(tmp_path / "run").groups(stage_cell(plan(), plan().models[0], plan().stages[0])))
+    found = {key: eps for records in groups.values() for key, eps in cells_of(records, "broken").items() if eps is not None}
+    assert found
     run = run_plan(plan(), tmp_path / "run", resume=True)
-    assert run.manifest["state"] == "finished" and len(cells_of(run.records())) == 16 * (1 + 2 * 4)
-    assert set(rows) <= set(rows_of(run.records(), without=()))
+    assert run.manifest["state"] == "finished"
+    broken = cells_of(run.records(), "broken")
+    assert all(broken[key] <= eps for key, eps in found.items())
 
 
 def test_a_run_without_noise_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
     run = run_audit(tmp_path / "run", Noisy("logits"), x, y, **settings)
     assert len(fooled(run, "bim?steps=10&eot=20")) == 8
     records = run.records()
-    assert (records.adv_margin[records.outcome == Outcome.FOOLED] < 0).any()
+    assert (records.adv_margin[has_broken(records)] < 0).any()
     result = verify_run(run, plan_of(Noisy("logits"), x, y, **settings))
     assert result.passed and result.successes == 8
 

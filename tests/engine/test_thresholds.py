@@ -304,14 +304,12 @@ def test_a_forged_run_is_not_proved(run, tmp_path):
     lenient = forged(run, tmp_path / "margins")
     row = next(lenient.select("clean", "unmet"))
     sample = row["sample_id"]
-    lenient.change("best_margin", -0.5, attack="clean", samples=[sample])
+    lenient.change("margin", -0.5, attack="clean", samples=[sample])
     assert getattr(verdict(lenient), "status", "refused") == "refused"
 
     survivor = forged(run, tmp_path / "survived")
-    for row in list(survivor.select(outcome="fooled")):
+    for row in list(survivor.select(outcome="broken")):
         survive(row)
-    for row in list(survivor.select(outcome="fooled_below")):
-        row["outcome"] = "survived_above"
     assert getattr(verdict(survivor), "status", "refused") == "refused"
 
     success = forged(run, tmp_path / "met")

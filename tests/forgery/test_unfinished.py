@@ -20,7 +20,6 @@ def runs(tmp_path_factory):
     brinell.audit(**SETTINGS, out=folder / "run")
     copy = shutil.copytree(folder / "run", folder / "copy")
     manifest = json.loads((copy / "manifest.json").read_text())
-    manifest.pop("seal")
     LAYOUT.save(copy, manifest | {"state": "running", "finished": None})
     return folder / "run", copy
 

@@ -102,7 +102,7 @@ def test_an_audit_by_names_gives_the_rows_of_the_right_order(tmp_path):
         network.main_input_name = "pixel_values"
         brinell.audit(network, data(classes), out=tmp_path / classes[0], **options)
         records = Run.open(tmp_path / classes[0]).records()
-        fooled = records.outcome == Outcome.FOOLED
+        fooled = records.outcome == Outcome.BROKEN
         named = [np.array([*classes])[column] for column in (records.label, records.clean_pred, records.adv_pred[fooled])]
         rows.append([records.sample_id, records.outcome, records.linf, *named])
     for right, other in zip(*rows, strict=True):

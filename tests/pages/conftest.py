@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brinell.store import parquet
+from brinell.store.files import write_arrays
 from brinell.store.run import Run
 
 
@@ -51,11 +52,12 @@ def make(synthetic, tmp_path):
             for stage in ("clean", *stages):
                 cell = cells[stage]
                 path = run.path / "records" / f"part-{cell}.parquet"
-                parquet.write(path, synthetic.keep(rows, rows.attack == stage), cell)
-                fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
+                parquet.write(path, synthetic.keep(rows, rows.attack == stage))
+                fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "broken")]
                 arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
                 if arrays:
-                    run._save_arrays(f"part-{cell}-0000", {str(sample): array for sample, array in arrays.items()})
+                    named = {str(sample): array for sample, array in arrays.items()}
+                    write_arrays(run.path / "arrays" / f"part-{cell}-0000.safetensors", named)
         run.save_manifest()
         return run.path
 

@@ -31,9 +31,9 @@ def test_round_after_round_the_closest_of_every_class():
         rng = np.random.default_rng(seed)
         n = int(rng.integers(0, 20))
         rows = SimpleNamespace(
-            sample_id=rng.permutation(n), eps=rng.integers(1, 4, n) / 4, label=rng.integers(0, 3, n), n=n
+            sample_id=rng.permutation(n), broken=rng.integers(1, 4, n) / 4, label=rng.integers(0, 3, n), n=n
         )  # fmt: skip
-        order = sorted(range(n), key=lambda row: (rows.eps[row], rows.sample_id[row]))
+        order = sorted(range(n), key=lambda row: (rows.broken[row], rows.sample_id[row]))
         expected: list[int] = []
         queues = {
             label: [row for row in order if rows.label[row] == label] for label in dict.fromkeys(rows.label[order].tolist())
@@ -49,11 +49,11 @@ def test_the_closest_example_of_each_sample(synthetic):
     breaks = rng.random((2, 30)) * 0.5
     rows = synthetic.join(*(synthetic.records(name, labels, [0.1, 0.3], breaks, classes=3) for name in ("a", "b")))
     rows_chosen = gallery._closest(rows, "b", "linf")
-    fooled = [row for row in range(len(rows)) if rows.model[row] == "b" and rows.outcome[row] == "fooled"]
+    fooled = [row for row in range(len(rows)) if rows.model[row] == "b" and rows.outcome[row] == "broken"]
     by_sample: dict[int, list[int]] = {}
     for row in fooled:
         by_sample.setdefault(int(rows.sample_id[row]), []).append(row)
-    expected = [min(group, key=lambda row: (rows.linf[row], rows.eps[row])) for _, group in sorted(by_sample.items())]
+    expected = [min(group, key=lambda row: (rows.linf[row], rows.broken[row])) for _, group in sorted(by_sample.items())]
     assert rows_chosen.tolist() == expected and len(expected) > 10
 
 

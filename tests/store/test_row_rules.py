@@ -8,7 +8,7 @@ import pytest
 from _helpers import Recorder, run_audit, threshold
 from brinell.core.record import CLEAN
 from brinell.store import rows
-from brinell.store.row_rules import find_violations, make_cells, smallest_successes
+from brinell.store.row_rules import find_violations, make_cells
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 """Margins 0.12, 0.02, 0.30, wrong from the start, 0.19."""
@@ -25,7 +25,8 @@ def audit(tmp_path_factory):
     for _, cell in make_cells(run.manifest):
         part = rows.take(records, records.attack == cell.stage)
         stages[cell.stage] = cell, part, dict(broken)
-        broken |= {sample: min(eps, broken.get(sample, 1)) for sample, eps in smallest_successes(part).items()}
+        successes = zip(part.sample_id.tolist(), part.broken.tolist(), strict=True)
+        broken |= {sample: min(eps, broken.get(sample, 1)) for sample, eps in successes if eps is not None}
     return stages
 
 
@@ -45,7 +46,7 @@ def changed(part, column, index, value):
 
 def test_an_honest_run_breaks_none(audit):
     assert [violations(audit, stage) for stage in audit] == [[], [], []]
-    assert audit[BIM][2] == {0: 0.15, 1: 0.05, 4: 0.2} == smallest_successes(audit[FGSM][1])
+    assert audit[BIM][2] == {0: 0.15, 1: 0.05, 4: 0.2}
 
 
 CLEAN_ROWS = [
@@ -66,15 +67,17 @@ CLEAN_ROWS = [
     ("clean_confidence", 1.01, "no probability"),
     ("clean_confidence", -0.01, "no probability"),
     ("clean_confidence", np.nan, "no probability"),
-    ("best_margin", np.inf, "not finite"),
-    ("best_margin", NULL, "is missing"),
+    ("margin", np.inf, "not finite"),
+    ("margin", NULL, "is missing"),
     ("seconds", np.nan, "not finite"),
     ("seconds", -1, "cost is negative"),
     ("forwards", -1, "cost is negative"),
     ("backwards", 1, "cost of an attack"),
     ("judge_forwards", 1, "cost of an attack"),
     ("surrogate_passes", 1, "cost of an attack"),
-    ("radius", 0.1, "not belong to the first check"),
+    ("unit", np.nan, "not finite"),
+    ("attacked", 0.1, "although nothing was attacked"),
+    ("broken", 0.1, "although nothing was attacked"),
     ("adv_pred", 1, "although nothing was attacked"),
     ("adv_confidence", 0.5, "although nothing was attacked"),
     ("adv_margin", 1, "although nothing was attacked"),
@@ -84,50 +87,55 @@ CLEAN_ROWS = [
     ("quantised_within", True, "although nothing was attacked"),
     ("queries_to_success", 1, "although nothing was attacked"),
 ]
-FOOLED_ROWS = [
+BROKEN_ROWS = [
     *((column, NULL, f"lacks {column}") for column in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0")),
     ("quantised_pred", NULL, "lacks quantised_pred"),
-    ("queries_to_success", NULL, "lacks queries_to_success"),
+    ("quantised_within", NULL, "lacks quantised_within"),
     ("label", 1, "another label"),
     ("clean_pred", 1, "another clean_pred"),
     ("clean_confidence", 0.1, "another clean_confidence"),
     ("target", 1, "another target"),
+    ("unit", 2.0, "another unit"),
     ("linf", 0.1502, "larger than its budget"),
     ("linf", -0.1, "size is negative"),
     ("l2", np.inf, "not finite"),
     ("l1", -1, "size is negative"),
-    ("radius", 0.14, "larger than its budget"),
-    ("radius", np.inf, "not finite"),
+    ("unit", np.inf, "not finite"),
+    ("broken", 0.1, "larger than its budget"),
+    ("broken", 0.14, "broken is no budget"),
+    ("broken", NULL, "contradicts its budgets"),
+    ("attacked", NULL, "lacks the budget of its attack"),
+    ("attacked", 0.19, "attacked is no budget"),
+    ("attacked", 0.1, "above that of its attack"),
     ("adv_pred", 0, "is no success"),
     ("adv_pred", 2, "adv_pred is no class"),
     ("quantised_pred", 2, "quantised_pred is no class"),
     ("adv_confidence", 2, "adv_confidence is no probability"),
     ("adv_margin", -0.5, "is no success"),
-    ("best_margin", -0.5, "is no success"),
     ("queries_to_success", 0, "outside its queries"),
     ("queries_to_success", 99, "outside its queries"),
     ("forwards", 0, "attack without a cost"),
     ("outcome", "correct", "none that it can have"),
     ("outcome", "met", "none that it can have"),
-    ("outcome", "survived_above", "no attack broke it"),
-    ("outcome", "misclassified", "contradicts the first check"),
-    ("outcome", "fooled_before", "no attack broke it"),
+    ("outcome", "survived", "contradicts its budgets"),
+    ("outcome", "misclassified", "none that it can have"),
+    ("outcome", "spared", "contradicts its budgets"),
     ("outcome", "failed", "gives no reason"),
 ]
-OTHER_ROWS = [
-    ("survived", "best_margin", 0.5, "crossed boundary"),
-    ("survived", "adv_pred", 1, "no attack succeeded"),
-    ("survived", "forwards", 0, "attack without a cost"),
-    ("survived", "outcome", "fooled_below", "no attack broke it"),
-    ("survived", "outcome", "fooled_before", "no attack broke it"),
-    ("survived_above", "forwards", 1, "has a cost"),
-    ("survived_above", "surrogate_passes", 1, "has a cost"),
-    ("survived_above", "best_margin", -1, "although nothing was attacked"),
-    ("survived_above", "quantised_pred", 1, "no attack succeeded"),
-    ("fooled_below", "outcome", "survived_above", "the attack broke it"),
-    ("misclassified", "outcome", "survived_above", "contradicts the first check"),
-    ("misclassified", "outcome", "spared", "contradicts the first check"),
-    ("misclassified", "judge_forwards", 2, "has a cost"),
+SURVIVED_ROWS = [
+    ("margin", 0.5, "crossed boundary"),
+    ("adv_pred", 1, "no attack succeeded"),
+    ("quantised_pred", 1, "no attack succeeded"),
+    ("forwards", 0, "attack without a cost"),
+    ("outcome", "broken", "contradicts its budgets"),
+    ("broken", 0.2, "contradicts its budgets"),
+    ("queries_to_success", 1, "outside its queries"),
+]
+SPARED_ROWS = [
+    ("forwards", 1, "has a cost"),
+    ("surrogate_passes", 1, "has a cost"),
+    ("margin", -1, "although nothing was attacked"),
+    ("attacked", 0.1, "has one without an attack"),
 ]
 
 
@@ -146,11 +154,19 @@ def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
     problems = []
     for column, value, words in CLEAN_ROWS:
         problems += problems_of(audit, CLEAN, "correct", column, value, words)
-    for column, value, words in FOOLED_ROWS:
-        problems += problems_of(audit, FGSM, "fooled", column, value, words, sample=0)
-    for outcome, column, value, words in OTHER_ROWS:
-        problems += problems_of(audit, FGSM, outcome, column, value, words)
-    problems += problems_of(audit, BIM, "fooled_before", "outcome", "survived_above", "an earlier attack broke")
+    for column, value, words in BROKEN_ROWS:
+        problems += problems_of(audit, FGSM, "broken", column, value, words, sample=0)
+    for column, value, words in SURVIVED_ROWS:
+        problems += problems_of(audit, FGSM, "survived", column, value, words)
+    cell, part, earlier = audit[BIM]
+    costs = {name: 0 for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")}
+    spared = part
+    for column, value in {"outcome": "spared", "attacked": NULL, "margin": NULL, **costs}.items():
+        spared = changed(spared, column, 0, value)
+    assert violations(audit, BIM, spared) == []
+    for column, value, words in SPARED_ROWS:
+        problems += problems_of(audit | {BIM: (cell, spared, earlier)}, BIM, "spared", column, value, words)
+    problems += problems_of(audit, BIM, "survived", "attacked", 0.15, "an earlier attack broke", sample=0)
     problems += problems_of(audit, CLEAN, "misclassified", "outcome", "correct", "contradicts its label")
     assert not problems, problems
 
@@ -158,15 +174,12 @@ def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
 def test_values_at_the_ends_of_what_is_allowed(audit):
     part = audit[FGSM][1]
     outcomes, samples = part.outcome.astype(str), part.sample_id
-    first = int(np.flatnonzero((outcomes == "fooled") & (samples == 0))[0])
-    robust = int(np.flatnonzero((outcomes == "survived") & (samples == 0))[0])
+    first, robust = int(np.flatnonzero(samples == 0)[0]), int(np.flatnonzero(outcomes == "survived")[0])
     rows_ = [
         (first, "adv_margin", 0.0, True),
         (first, "adv_margin", -1e-30, False),
-        (first, "best_margin", 0.0, True),
-        (robust, "best_margin", 0.0, True),
-        (robust, "best_margin", 1e-30, False),
-        (first, "clean_confidence", None, True),
+        (robust, "margin", 0.0, True),
+        (robust, "margin", 1e-30, False),
         (first, "adv_confidence", 1.0, True),
         (first, "adv_confidence", 0.0, True),
         (first, "queries_to_success", 1, True),
@@ -175,28 +188,24 @@ def test_values_at_the_ends_of_what_is_allowed(audit):
         (first, "linf", 0.0, True),
         (first, "quantised_pred", 0, True),
     ]
-    wrong = [
-        row
-        for row in rows_
-        if row[2] is not None and (violations(audit, FGSM, changed(part, row[1], row[0], row[2])) == []) != row[3]
-    ]
+    wrong = [row for row in rows_ if (violations(audit, FGSM, changed(part, row[1], row[0], row[2])) == []) != row[3]]
     assert not wrong
 
 
-def test_there_is_one_row_for_each_sample_and_budget(audit):
+def test_there_is_at_most_one_row_for_each_sample(audit):
     part = audit[FGSM][1]
     n = len(part)
-    for selection in (np.arange(n - 1), np.append(np.arange(n), 0)):
+    for selection in (np.append(np.arange(n), n - 1), np.arange(n)[::-1]):
         ((description, samples),) = violations(audit, FGSM, rows.take(part, selection))
-        assert f"{len(selection)} rows, not one for each of 5 samples x 4 budgets" in description and not samples
-    assert violations(audit, FGSM, changed(part, "eps", 0, 0.07))
-    assert violations(audit, FGSM, rows.take(part, np.arange(n)[::-1])) == [], "the order does not matter"
+        assert "not one for each sample of the run, ascending" in description and not samples
+    assert violations(audit, FGSM, rows.take(part, np.arange(n - 1))) == [], "who is attacked is for brinell verify"
+    assert violations(audit, FGSM, changed(part, "sample_id", n - 1, 99))
 
 
 def test_what_the_manifest_says_decides(audit):
     """Another criterion, another kind of stage: what was right is wrong, or the reverse."""
     part = audit[FGSM][1]
-    fooled = int(np.flatnonzero(part.outcome.astype(str) == "fooled")[0])
+    fooled = int(np.flatnonzero(part.outcome.astype(str) == "broken")[0])
     assert any("target class" in text for text, _ in violations(audit, FGSM, targeted=True))
     assert any(
         "none that it can have" in text and samples == [0, 1, 2, 3, 4]
@@ -210,8 +219,8 @@ def test_what_the_manifest_says_decides(audit):
     assert not violations(audit, FGSM, unsuccessful, eot=2), "a random model may answer otherwise"
     assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), eot=2)
     assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), wrong_class=1)
-    before = int(np.flatnonzero(audit[BIM][1].outcome.astype(str) == "fooled_before")[-1])
-    second_part = changed(audit[BIM][1], "outcome", before, "survived_above")
+    before = int(np.flatnonzero(audit[BIM][1].sample_id == 0)[0])
+    second_part = changed(audit[BIM][1], "attacked", before, 0.2)
     assert violations(audit, BIM, second_part) and not violations(audit, BIM, second_part, alone=True)
     assert violations(audit, FGSM, classes=1) and violations(audit, FGSM, distance="l2")
 
@@ -219,11 +228,11 @@ def test_what_the_manifest_says_decides(audit):
 def test_a_failed_sample_has_no_answer(audit):
     part = audit[CLEAN][1]
     failed = part
-    for column, value in (("outcome", "failed"), ("clean_pred", -1), ("clean_confidence", 0), ("best_margin", NULL)):
+    for column, value in (("outcome", "failed"), ("clean_pred", -1), ("clean_confidence", 0), ("margin", NULL)):
         failed = changed(failed, column, 2, value)
     assert violations(audit, CLEAN, failed, failed=frozenset({2})) == []
     assert violations(audit, CLEAN, failed)[0][1] == [2]
     for column, value in (("clean_pred", 1), ("clean_confidence", 0.5)):
         (violation,) = violations(audit, CLEAN, changed(failed, column, 2, value), failed=frozenset({2}))
         assert violation == ("the row has an answer of a model that failed", [2])
-    assert violations(audit, CLEAN, changed(failed, "best_margin", 2, 0.5), failed=frozenset({2}))
+    assert violations(audit, CLEAN, changed(failed, "margin", 2, 0.5), failed=frozenset({2}))

@@ -14,8 +14,7 @@ from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import digest, write_atomically, write_text
-from brinell.store.joining import Block
-from brinell.store.run import LAYOUT, Run, closest_shards
+from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks
 from brinell.store.trust import MARK, make_mark, request_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -51,8 +50,8 @@ def some_records(n=3, **columns):
         "clean_confidence": 0.5,
         "attack": "fgsm",
         "distance": "linf",
-        "eps": 0.1,
-        "radius": 0.1,
+        "unit": 1.0,
+        "attacked": 0.1,
         "outcome": str(Outcome.SURVIVED),
     }
     return rows.build(Records, n, **(defaults | columns))
@@ -92,7 +91,7 @@ def run(tmp_path):
 @given(records())
 def test_round_trip(tmp_path_factory, records):
     file = tmp_path_factory.mktemp("t") / "part.parquet"
-    parquet.write(file, records, "cell")
+    parquet.write(file, records)
     reread = parquet.read([file])
     assert len(reread) == len(records)
     for name, column in COLUMNS.items():
@@ -104,7 +103,7 @@ def test_round_trip(tmp_path_factory, records):
 
 def test_null_is_not_zero(tmp_path):
     file = tmp_path / "part.parquet"
-    parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])), "cell")
+    parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])))
     reread = parquet.read([file])
     assert reread.linf.tolist() == [0.0, None] and reread.adv_pred.tolist() == [None, None]
     assert pq.read_table(file)["linf"].null_count == 1
@@ -112,16 +111,16 @@ def test_null_is_not_zero(tmp_path):
 
 def test_several_files_one_after_another(tmp_path):
     for i in range(3):
-        parquet.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])), "cell")
+        parquet.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])))
     reread = parquet.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
     assert reread.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
     assert len(parquet.read([])) == 0
 
 
-def test_the_file_names_its_schema_and_cell(tmp_path):
-    parquet.write(tmp_path / "part.parquet", some_records(), "abc")
+def test_the_file_names_its_schema(tmp_path):
+    parquet.write(tmp_path / "part.parquet", some_records())
     metadata = pq.read_schema(tmp_path / "part.parquet").metadata
-    assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode() and metadata[b"brinell.cell"] == b"abc"
+    assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode()
 
 
 def test_a_file_cut_short(tmp_path_factory, subtests):
@@ -129,7 +128,7 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
         with subtests.test(str((keep,))):
             tmp_path = tmp_path_factory.mktemp("row")
             file = tmp_path / "part.parquet"
-            parquet.write(file, some_records(), "cell")
+            parquet.write(file, some_records())
             file.write_bytes(file.read_bytes()[:keep])
             with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
                 parquet.read([file])
@@ -141,7 +140,7 @@ def test_a_file_of_another_schema(tmp_path):
     pq.write_table(pa.table({"x": [1]}), file)
     with pytest.raises(RequestError, check=refused("store.parquet.check_schema")):
         parquet.read([file])
-    parquet.write(file, some_records(), "cell")
+    parquet.write(file, some_records())
     newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
     pq.write_table(newer, file)
     with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
@@ -220,23 +219,26 @@ def test_digest(tmp_path):
 # The folder
 
 
-def test_units_become_a_part(run):
-    """Two units found sample 1, the second one closer; the part keeps the closer input, and the units go."""
-    fooled = {"outcome": str(Outcome.FOOLED), "model": "m"}
+def test_groups_become_a_part(run):
+    """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input, and the groups go."""
+    broken = {"outcome": str(Outcome.BROKEN), "forwards": 3}
     first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
-    units = {}
+    groups = {}
     for key, eps, arrays in [("k1", 0.2, {0: first_input, 1: first_input}), ("k2", 0.1, {1: closer_input})]:
-        records = some_records(len(arrays), sample_id=np.array(list(arrays)), eps=eps, **fooled)
-        units[run.save_shard("cell", key, records, arrays)] = records
-    for order in (units, dict(reversed(units.items()))):
-        assert closest_shards(order) == {0: "shard-cell-k1", 1: "shard-cell-k2"}
-    assert {name: rows_of(r) for name, r in run.shards("cell").items()} == {name: rows_of(r) for name, r in units.items()}
+        records = some_records(len(arrays), sample_id=np.array(list(arrays)), attacked=eps, broken=eps, l2=eps, **broken)
+        run.save_group("cell", key, records, arrays, {})
+        groups[f"group-cell-{key}"] = records
+    for order in (groups, dict(reversed(groups.items()))):
+        assert holders_of(order) == {0: "group-cell-k1", 1: "group-cell-k2"}
+    assert {name: rows_of(r) for name, r in run.groups("cell")} == {name: rows_of(r) for name, r in groups.items()}
     before = run.adversarial("m", "fgsm", [0, 1, 2])
     assert not run.has_part("cell") and len(run.records()) == 3
-    full = rows.concatenate(list(units.values()))
-    run.save_part("cell", [Block(full, closest_shards(units))])
-    assert run.has_part("cell") and run.shards("cell") == {} and not list(run.path.glob("*/shard-*"))
-    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(full)
+    merged = merge_attacks(list(groups.values()))
+    run.save_part("cell", merged)
+    assert run.has_part("cell") and not list(run.groups("cell")) and not list(run.path.glob("*/group-*"))
+    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(merged)
+    assert merged.attacked.tolist() == [0.2, 0.2] and merged.broken.tolist() == [0.2, 0.1] and merged.forwards.tolist() == [3, 6]
+    assert merged.l2.tolist() == pytest.approx([0.2, 0.1])
     after = run.adversarial("m", "fgsm", [0, 1, 2])
     for examples in (before, after):
         assert sorted(examples) == [0, 1]
@@ -246,36 +248,66 @@ def test_units_become_a_part(run):
     assert run.adversarial("m", "pgd", [0]) == run.adversarial("other", "fgsm", [0]) == {}
 
 
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=8), st.randoms())
+def test_attacks_on_a_sample_merge_into_one_row(samples, order):
+    """Each sample descends from a level to the one below that it broke, until an attack fails or the smallest level is broken."""
+    attacks, expected = [], {}
+    for sample, (top, lowest, fails) in enumerate(samples):
+        level, broken, costs, margin = top, None, 0, None
+        while True:
+            costs += level
+            found = level > lowest
+            outcome = str(Outcome.BROKEN) if found else str(Outcome.FAILED if fails else Outcome.SURVIVED)
+            broken, margin = (level, None) if found else (broken, None if fails else -float(level))
+            values = {"broken": level, "queries_to_success": level, "linf": level} if found else {"margin": margin}
+            values = {name: value for name, value in values.items() if value is not None}
+            attacks.append(some_records(1, sample_id=sample, attacked=level, outcome=outcome, forwards=level, **values))
+            level -= 1
+            if not found or level == 0:
+                break
+        outcome = "failed" if outcome == "failed" else "survived" if broken is None else "broken"
+        expected[sample] = top, broken, outcome, costs, margin, top if broken is not None else None, broken
+    order.shuffle(attacks)
+    rows_ = merge_attacks(attacks)
+    names = ("attacked", "broken", "outcome", "forwards", "margin", "queries_to_success", "linf")
+    columns = [np.ma.asarray(getattr(rows_, name)).tolist() for name in names]
+    assert dict(zip(rows_.sample_id.tolist(), zip(*columns, strict=True), strict=True)) == expected
+
+
 def test_large_parts_are_cut_into_several_files(run, monkeypatch):
     monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     arrays = {i: np.float32([i, i]) for i in range(7)}
-    records = some_records(7, outcome=str(Outcome.FOOLED))
-    name = run.save_shard("cell", "k", records, arrays)
-    run.save_part("cell", [Block(records, dict.fromkeys(range(7), name))])
+    records = some_records(7, outcome=str(Outcome.BROKEN), broken=0.1)
+    run.save_group("cell", "k", records, arrays, {})
+    run.save_part("cell", records)
     assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
     examples = run.adversarial("m", "fgsm", [6, 0, 3])
     assert {sample: array.tolist() for sample, array in examples.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
 
 
-def test_a_part_makes_its_units_superfluous(run):
-    """Killed after the part was written and before the units were deleted: no row counts twice."""
+def test_a_part_makes_its_groups_superfluous(run):
+    """Killed after the part was written and before the groups were deleted: no row counts twice."""
     records = some_records()
-    run.save_part("cell", [Block(records, {})])
-    run.save_shard("cell", "k", records, {})
+    run.save_part("cell", records)
+    run.save_group("cell", "k", records, {}, {})
     assert len(run.records()) == 3
-    run.save_shard("other", "k", records, {})
+    run.save_group("other", "k", records, {}, {})
     assert len(run.records()) == 3, "no stage of the run has these rows"
-    run.save_shard("clean", "k", records, {})
+    run.save_group("clean", "k", records, {}, {})
     assert len(run.records()) == 6
 
 
+def test_a_damaged_group_is_attacked_again(run):
+    run.save_group("cell", "k", some_records(), {}, {})
+    (file,) = (run.path / "records").iterdir()
+    file.write_bytes(file.read_bytes()[:-20])
+    assert not list(run.groups("cell")) and not file.exists()
+
+
 def test_damaged_inputs(run):
-    run.save_shard("cell", "k", some_records(1, outcome=str(Outcome.FOOLED)), {0: np.float32([1, 2])})
+    run.save_group("cell", "k", some_records(1, outcome=str(Outcome.BROKEN), broken=0.1), {0: np.float32([1, 2])}, {})
     (file,) = (run.path / "arrays").iterdir()
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(RequestError, check=refused("store.files._damaged")):
-        run.adversarial("m", "fgsm", [0])
-    file.unlink()
     with pytest.raises(RequestError, check=refused("store.files._damaged")):
         run.adversarial("m", "fgsm", [0])
 
@@ -360,15 +392,14 @@ def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp
     """What DuckDB and Polars do, by Arrow: a filter and a count over all parts, some of their rows at a time."""
     n, rng = 100_000, np.random.default_rng(0)
     (tmp_path / "records").mkdir()
-    outcomes = np.array([str(Outcome.SURVIVED), str(Outcome.FOOLED)], dtype=object)
+    outcomes = np.array([str(Outcome.SURVIVED), str(Outcome.BROKEN)], dtype=object)
     constants = {
         "model": "m",
         "distance": "linf",
         "label": 0,
         "clean_pred": 0,
         "clean_confidence": 1.0,
-        "eps": 0.1,
-        "radius": 0.1,
+        "unit": 1.0,
     }
     fooled, forwards = rng.integers(0, 2, (2, n)), rng.integers(0, 99, (2, n))
     for cell in (0, 1):
@@ -382,14 +413,11 @@ def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp
             adv_margin=rng.normal(size=n),
             **constants,
         )
-        parquet.write(tmp_path / "records" / f"part-{cell}.parquet", part, str(cell))
+        parquet.write(tmp_path / "records" / f"part-{cell}.parquet", part)
     scanned = ds.dataset(tmp_path / "records", format="parquet").scanner(
-        columns=["sample_id", "forwards"], filter=ds.field("outcome") == "fooled"
+        columns=["sample_id", "forwards"], filter=ds.field("outcome") == "broken"
     )
     count = forward_count = 0
     for batch in scanned.to_batches():
-        assert len(batch) <= 1 << 16
         count, forward_count = count + len(batch), forward_count + batch["forwards"].to_numpy().sum()
     assert (count, forward_count) == (fooled.sum(), forwards[fooled == 1].sum())
-    groups = [pq.read_metadata(path).num_row_groups for path in (tmp_path / "records").iterdir()]
-    assert groups == [-(-n // (1 << 16))] * 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.attainable import Attainable, attainable, sentences, smallest_mcnemar
-from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
+from brinell.analysis.curve import RIGHT, WRONG, Array, eps_index, grid, worst_case
 from brinell.analysis.inference import holm
 from brinell.analysis.proofs import proofs_of, states_of
 from brinell.analysis.proportions import mcnemar, paired_difference

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brinell.analysis.grid import RIGHT, WRONG, Array, Grid, eps_index
+from brinell.analysis.curve import RIGHT, WRONG, Array, Grid
 from brinell.analysis.results import Distribution
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Outcome, Records, has_broken
 
 QUERIES = (50, 100, 250, 500, 1000, 2500, 5000)
 """Numbers of queries at which success is reported."""
@@ -60,8 +60,7 @@ def distance_at_success(records: Records, cells: Grid, distance: str) -> Sample:
     smallest = np.full(len(cells.ids), np.inf)
     if distance in NORMS:
         size = getattr(records, distance)
-        fooled = (records.outcome == Outcome.FOOLED.value) | (records.outcome == Outcome.FOOLED_BELOW.value)
-        rows = np.flatnonzero((records.model == cells.model) & fooled & ~np.ma.getmaskarray(size))
+        rows = np.flatnonzero((records.model == cells.model) & has_broken(records))
         samples = np.searchsorted(cells.ids, records.sample_id[rows])
         np.minimum.at(smallest, samples, np.asarray(size[rows], dtype=np.float64))
     distances = smallest[right & np.isfinite(smallest)]
@@ -74,21 +73,12 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     Left out: samples wrong from the start, and those that an earlier stage had broken at that eps, on which it did not run.
     """
     position = cells.stages.index(stage)
-    rows = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
-    at_top = rows[eps_index(cells.eps, records.eps[rows]) == len(cells.eps) - 1]
-    attacked = np.isin(
-        records.outcome[at_top].astype(str),
-        [o.value for o in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE)],
-    )
-    ids = records.sample_id[at_top][attacked]
-    queries = records.queries_to_success
-    with_queries = rows[~np.ma.getmaskarray(queries)[rows]]
-    # A sample's first try is the one at its largest eps; later ones start from what that one found.
-    order = with_queries[np.lexsort((-records.eps[with_queries], records.sample_id[with_queries]))]
-    first_ids, first = np.unique(records.sample_id[order], return_index=True)
-    values = np.asarray(queries[order][first], dtype=np.float64)[np.isin(first_ids, ids)]
-    broken = int((cells.states[position, np.searchsorted(cells.ids, ids), -1] == WRONG).sum())
-    return Sample(of="queries", attack=stage, values=values, robust=len(ids) - max(broken, len(values)))
+    at_top = np.isclose(np.ma.filled(records.attacked, 0), cells.eps[-1]) & (records.outcome != Outcome.FAILED)
+    tried = np.flatnonzero((records.model == cells.model) & (records.attack == stage) & at_top)
+    values = np.asarray(records.queries_to_success[tried].compressed(), dtype=np.float64)
+    index = np.searchsorted(cells.ids, records.sample_id[tried])
+    broken = int((cells.states[position, index, -1] == WRONG).sum())
+    return Sample(of="queries", attack=stage, values=values, robust=len(tried) - max(broken, len(values)))
 
 
 def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[int, int, int]]:
@@ -105,7 +95,7 @@ def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[
     attacked = len(sample.values) + sample.robust
     if records.backwards[rows].any() or attacked == 0 or attacked < int((cells.clean == RIGHT).sum()):
         return []
-    robust = rows & np.isin(records.outcome.astype(str), [Outcome.SURVIVED.value, Outcome.SURVIVED_ABOVE.value])
+    robust = rows & (records.outcome == Outcome.SURVIVED)
     largest_cost = int(records.forwards[robust].max(initial=0)) or int(sample.values.max(initial=0))
     budgets = [queries for queries in QUERIES if queries <= largest_cost]
     if not budgets or largest_cost > NEARLY * budgets[-1]:

@@ -174,7 +174,7 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     # A few finds are a reason to look harder at what is left, and what that finds settles it.
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
     attacked_harder = (
-        rows_of_model & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
+        rows_of_model & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.BROKEN), str(Outcome.SURVIVED)])
     )
     if not attacked_harder.any():
         return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
@@ -221,8 +221,7 @@ def _share(code: Code, k: int, n: int, limit: float, observation: str, bad: str)
 
 def _broken(records: Records, eps: float, model: str) -> Array:
     """(rows,) whether the row says that its attack broke its sample within eps."""
-    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
-    return np.asarray((records.model == model) & fooled & np.isclose(records.eps, eps))
+    return np.asarray((records.model == model) & (np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)))
 
 
 def _robust(records: Records, eps: float, model: str) -> Array:
@@ -244,11 +243,12 @@ def _last_gains(records: Records, stages: Mapping[str, str], eps: float, model: 
     rows_of_model = (records.model == model) & np.isin(records.sample_id, robust)
     clean = np.flatnonzero(rows_of_model & (records.attack == CLEAN))
     start = np.full(len(robust), np.nan)
-    start[np.searchsorted(robust, records.sample_id[clean])] = np.ma.getdata(records.best_margin)[clean]
-    rows_robust = np.flatnonzero(rows_of_model & np.isclose(records.eps, eps) & (records.outcome == Outcome.SURVIVED))
-    rows_robust = rows_robust[~np.ma.getmaskarray(records.best_margin)[rows_robust]]
+    start[np.searchsorted(robust, records.sample_id[clean])] = np.ma.getdata(records.margin)[clean]
+    at_top = np.isclose(np.ma.filled(records.attacked, 0), eps)
+    rows_robust = np.flatnonzero(rows_of_model & at_top & (records.outcome == Outcome.SURVIVED))
+    rows_robust = rows_robust[~np.ma.getmaskarray(records.margin)[rows_robust]]
     attack, samples = records.attack[rows_robust], np.searchsorted(robust, records.sample_id[rows_robust])
-    margin, cost = np.ma.getdata(records.best_margin)[rows_robust], records.backwards[rows_robust]
+    margin, cost = np.ma.getdata(records.margin)[rows_robust], records.backwards[rows_robust]
     # Of each sample what the last stage reached that attacked it, the best of those before, and what those of its loss cost.
     best, last = np.full((2, len(robust)), -np.inf)
     before, steps = np.zeros((2, len(robust)), np.int64)

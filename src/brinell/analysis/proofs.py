@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from brinell.analysis.curve import RIGHT, UNJUDGED, WRONG, eps_index
 from brinell.analysis.folder_result import Result
-from brinell.analysis.grid import RIGHT, UNJUDGED, WRONG, eps_index
 from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.errors import RequestError

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
-from brinell.analysis.grid import (
+from brinell.analysis.curve import (
     ABSENT,
     RIGHT,
     UNJUDGED,
@@ -21,6 +20,7 @@ from brinell.analysis.grid import (
     stage_title,
     worst_case,
 )
+from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
     ACCURACY,
@@ -38,7 +38,7 @@ from brinell.analysis.results import (
 from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker_than_fast
 from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Records, has_broken
 from brinell.store.run import refuse_threshold, threshold_of
 
 
@@ -237,14 +237,14 @@ def mean(values: Sequence[float | None]) -> float | None:
 def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
     """Robust accuracy when only quantised adversarial examples count.
 
-    A sample counts as broken at an eps when it was wrong from the start, or when an input found at this or a smaller eps
-    is, after rounding to the storage levels inside this eps, still misclassified. No attack was aimed at rounded inputs, so this
-    is what the stored set shows and not a worst case.
+    A sample counts as broken at an eps when it was wrong from the start, or when the closest input of a stage, found at this or a
+    smaller eps, is still misclassified after rounding to the storage levels inside this eps. No attack was aimed at rounded
+    inputs, so this is what the stored set shows and not a worst case.
 
     Returns:
         One rate per budget, over the same samples as `worst`.
     """
-    fooled = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
+    fooled = (records.model == cells.model) & has_broken(records)
     predicted, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
     reject = next((entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model), None)
     wrong = predicted != records.label if reject is None else (predicted != records.label) & (predicted != reject)
@@ -253,7 +253,7 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     within_eps = np.ma.filled(records.quantised_within[rows], False)
     # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
     size = sizes(records, str(manifest["distance"]))[rows] + rounding(manifest)
-    reach = np.where(within_eps, records.eps[rows], size * records.eps[rows] / records.radius[rows])
+    reach = np.where(within_eps, np.ma.getdata(records.broken)[rows], size / records.unit[rows])
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
     broken_after_rounding = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
@@ -284,7 +284,7 @@ def rounding(manifest: Mapping[str, Any]) -> float:
 
 def sizes(records: Records, distance: str) -> Array:
     """(rows,) float64: how far each row's input is from the clean one, infinite where there is none."""
-    column = np.ma.asarray(getattr(records, distance, records.eps))
+    column = np.ma.asarray(getattr(records, distance, records.broken * records.unit))
     return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
 
@@ -327,7 +327,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
 
 
 def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
-    """Total cost of each stage. One column at a time is in memory for rows that stay in files."""
+    """Total cost of each stage."""
     rows_of_model, attack = records.model == cells.model, records.attack
     rows = [np.flatnonzero(rows_of_model & (attack == stage)) for stage in cells.stages]
     costs: dict[str, list[float]] = {}

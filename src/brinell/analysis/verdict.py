@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.grid import stage_title
+from brinell.analysis.curve import stage_title
 from brinell.analysis.indicators import not_made
 from brinell.analysis.results import CheckResult, Rate, StageResult, WayKind, WayResult
 from brinell.core.checks import DECIDING_SCORES, DETACHED, GOOD, TOO_FEW, Code
 from brinell.core.record import Outcome, Records
 
-ATTACKED = [str(outcome) for outcome in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.FAILED)]
+ATTACKED = [str(outcome) for outcome in (Outcome.BROKEN, Outcome.SURVIVED, Outcome.FAILED)]
 """Outcomes of a sample that a stage attacked."""
 UNSTEADY = {
     Code.CLEAN: "clean accuracy is at chance level, or higher when inputs are prepared differently",
@@ -69,7 +69,9 @@ def ways_around(
         eps: the largest one.
     """
     repair = manifest.get("repairs", {}).get(model, {})
-    rows_at_eps = (records.model == model) & np.isclose(records.eps, eps) & np.isin(records.outcome, ATTACKED)
+    rows_at_eps = (
+        (records.model == model) & np.isclose(np.ma.filled(records.attacked, 0), eps) & np.isin(records.outcome, ATTACKED)
+    )
     groups: dict[tuple[WayKind, str], list[StageResult]] = {}
     climbed = False
     for stage_facts, stage in zip(manifest["stages"], stages, strict=True):

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from brinell.core.contracts import Remark
 from brinell.core.model import Model
-from brinell.core.record import Array
+from brinell.core.record import Array, Records
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.store.run import Run
+from brinell.store import rows
+from brinell.store.run import NO_ROWS, Run
 
 FAILED = "failed-samples"
 """The code of the warning that samples could not be judged."""
@@ -36,7 +37,13 @@ class AuditedModel:
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
         self.surrogates = surrogates
+        self.rows: dict[str, Records] = {}
+        """Rows of the first check and of the stages so far, by name."""
         self.sizer = sizer or BatchSizer(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
+
+    def all_rows(self) -> Records:
+        """The rows of the first check and of the stages so far."""
+        return rows.concatenate([NO_ROWS, *self.rows.values()])
 
     def load(self, ids: Array) -> Tensor:
         """Load the inputs (n, *shape) of these samples to the device of the audit."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
-from brinell.core.record import CLEAN, Array, Outcome, Records
+from brinell.core.record import CLEAN, Array, Records, has_broken
 from brinell.engine.after_attacks import Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
@@ -17,9 +17,8 @@ from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun, CleanRun
-from brinell.engine.state import State, draw_shares, implied_rows, spared_samples
-from brinell.store.joining import blocks
-from brinell.store.run import Run
+from brinell.engine.state import State, draw_shares, spared_samples
+from brinell.store.run import NO_ROWS, Run
 
 MAX_LISTED = 4
 """Number of skipped stages that a message lists for one reason."""
@@ -74,11 +73,14 @@ class ModelAudit:
     def _check_clean(self) -> State:
         """Run the clean check, or load its rows; return the state after it."""
         key, n = clean_cell(self.plan, self.source), len(self.plan.ids)
-        if not self.run.has_part(key):
+        if self.run.has_part(key):
+            clean = self.run.part(key)
+        else:
             self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
-            CleanRun(self.audited)()
-        self.run.drop_shards(key)
-        state = State.from_clean(self.run.part_in_place(key), self.plan.levels, targeted=self.plan.targeting is not None)
+            clean = CleanRun(self.audited)()
+        self.run.drop_groups(key)
+        self.audited.rows[CLEAN] = clean
+        state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
         if self.source.reject is not None:
             self.audited.note(CLEAN, [_rejection_remark(state.clean_pred, self.source.reject)])
         return state
@@ -94,9 +96,9 @@ class ModelAudit:
 
     def _keep_gallery(self) -> None:
         """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest examples first."""
-        records = self.run.records_in_place()
-        fooled = np.flatnonzero((records.outcome == Outcome.FOOLED) & (records.model == self.source.name))
-        ids, eps, labels = records.sample_id[fooled], records.eps[fooled], records.label[fooled]
+        records = self.audited.all_rows()
+        fooled = np.flatnonzero(has_broken(records))
+        ids, eps, labels = records.sample_id[fooled], records.broken[fooled], records.label[fooled]
         order = np.lexsort((ids, eps))
         order = order[np.sort(np.unique(ids[order], return_index=True)[1])]  # the closest example of each sample
         limit = max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
@@ -114,17 +116,10 @@ class ModelAudit:
 
     def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
         """Run a stage, or load its rows, and update the state. Returns the checks that the stage failed."""
-        key = stage_cell(self.plan, self.source, stage)
-        if not self.run.has_part(key):
-            unbroken = np.full_like(state.broken, len(self.plan.levels))
-            stage_state = replace(state, broken=unbroken) if stage.turn.alone else state
-            if stage.name in self.source.skipped:
-                self._skip_stage(key, stage, stage_state)
-            else:
-                self._attack_stage(stage, stage_state)
-        self.run.drop_shards(key)
+        records = self._stage_rows(stage, state)
+        self.audited.rows[stage.name] = records
         open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
-        fooled = state.update(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
+        fooled = state.update(records, self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and stage.turn.share < 1 and len(fooled):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage) or stage.turn.alone:
@@ -137,22 +132,24 @@ class ModelAudit:
         reach[~compared | (reach <= nearest)] = np.nan
         return self.checks.probe_ahead(stage, state, level, reach, int(compared.sum()), self._passes_per_sample(stage))
 
-    def _skip_stage(self, key: str, stage: Stage, state: State) -> None:
-        """Write the rows of a stage that does not run on this model."""
-
-        def skipped_rows(index: Array, shards: object) -> Records:
-            """Rows that follow without an attack."""
-            return implied_rows(self.plan, self.source, stage, state, state.broken, None, index=index)
-
-        self.run.save_part(key, blocks([], self.plan.ids, len(self.plan.levels), skipped_rows))
-
-    def _attack_stage(self, stage: Stage, state: State) -> None:
-        """Run a stage on the samples that are left to it."""
+    def _stage_rows(self, stage: Stage, state: State) -> Records:
+        """Run a stage on the samples that are left to it, or load its rows; none if it cannot run on the model."""
+        key = stage_cell(self.plan, self.source, stage)
+        if stage.name in self.source.skipped:
+            return NO_ROWS
+        if self.run.has_part(key):
+            self.run.drop_groups(key)
+            return self.run.part(key)
+        before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process
-        run = AttackRun(self.audited, stage, state, self._spared_samples(stage, state), followed, pool)
-        self._announce_stage(stage, len(run.samples), state)
-        run()
+        run = AttackRun(self.audited, stage, before, self._spared_samples(stage, before), followed, pool)
+        self._announce_stage(stage, len(run.samples), before)
+        return run()
+
+    def _state_before(self, stage: Stage, state: State) -> State:
+        """The state that a stage begins with: one that runs alone takes no notice of what others broke."""
+        return replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
 
     def _spared_samples(self, stage: Stage, state: State) -> Array:
         """(n,) bool: samples that earlier stages left too far from the boundary for this stage."""

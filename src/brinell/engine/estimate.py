@@ -21,7 +21,7 @@ import torch
 from brinell.core import losses
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Model
-from brinell.core.record import CLEAN, Array, Outcome
+from brinell.core.record import CLEAN, Array
 from brinell.core.streams import Streams
 from brinell.engine import consistency
 from brinell.engine.answers import with_logits
@@ -231,7 +231,7 @@ class _Pilot:
     def open(self) -> Array:
         """(m,) bool: samples that are robust at some budget, which another stage would attack."""
         rows_ = self.records
-        broken = (rows_.outcome == Outcome.FOOLED) & np.isclose(rows_.eps, self.plan.levels[0])
+        broken = np.isclose(np.ma.filled(rows_.broken, np.inf), self.plan.levels[0])
         wrong = (rows_.attack == CLEAN) & ~is_open(rows_.outcome)
         return ~np.isin(self.plan.ids, rows_.sample_id[broken | wrong])
 

@@ -13,7 +13,7 @@ from brinell.core.checks import COARSE, DETACHED, TOO_FEW, Code, Finding
 from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
-from brinell.core.record import Array, Outcome
+from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine import boundary, clean_accuracy, rejection
@@ -21,7 +21,6 @@ from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions, n
 from brinell.engine.after_attacks import INPUTS, AfterContext, Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import clean_cell
 from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
 from brinell.engine.context import CheckContext
@@ -171,11 +170,9 @@ class ModelChecks:
 
     def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
         """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder, and these examples."""
-        records = self.run.records_in_place()
-        made = [stage.name for stage in self.plan.stages if not stage.waits]  # a replay knows the rows of later stages, too
-        rows_ = np.flatnonzero(
-            (records.model == self.source.name) & (records.outcome == Outcome.FOOLED) & np.isin(records.attack.astype(str), made)
-        )
+        records = self.audited.all_rows()
+        made = [stage.name for stage in self.plan.stages if not stage.waits]
+        rows_ = np.flatnonzero(has_broken(records) & np.isin(records.attack.astype(str), made))
         rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
         rows_ = rows_[evenly_spaced(len(rows_), boundary.EXAMPLES)] if len(rows_) else rows_
         examples: dict[int, Array] = {}
@@ -194,7 +191,7 @@ class ModelChecks:
         plan, known = self.plan, self._known
         if known.keys() <= {Code.CLEAN} or Code.WEIGHTS in known:
             return {}  # nothing was attacked, or these checks exist already
-        clean = self.run.part_in_place(clean_cell(plan, self.source))
+        clean = self.audited.rows[CLEAN]
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         clean = rows.take(clean, judged[evenly_spaced(len(judged), DRIFT_SAMPLES)] if len(judged) else judged)
         robust, (_, adversarial) = self._robust(state), self._adversarial_examples()
@@ -274,7 +271,7 @@ class ModelChecks:
         classes = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
         if self.source.reject is not None or classes < 2 or self.model.classes != classes + 1:
             return {}
-        warnings = rejection.extra_class_warning(self.run.records_in_place(), self.source.name, classes)
+        warnings = rejection.extra_class_warning(self.audited.all_rows(), self.source.name, classes)
         for text in warnings.values():
             self.progress.warn(f"{self.source.name}: {text}")
         return warnings

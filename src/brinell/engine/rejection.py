@@ -14,7 +14,7 @@ from torch import Tensor
 from brinell.core.checks import ERROR_RATE, EXTRA, Code, Finding, exact_test
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.record import CLEAN, Outcome, Records
+from brinell.core.record import CLEAN, Records, has_broken
 from brinell.core.threat import Threat, extent
 from brinell.engine.context import CheckContext, NotMadeError
 
@@ -94,7 +94,7 @@ def extra_class_warning(records: Records, model: str, classes: int) -> dict[str,
     clean = np.ma.getdata(records.clean_pred)[is_model & (records.attack == CLEAN)]
     if (classes / (classes + 1)) ** len(clean) > ERROR_RATE:
         return {}
-    fooled = is_model & (records.outcome == Outcome.FOOLED) & ~np.ma.getmaskarray(records.adv_pred)
+    fooled = is_model & has_broken(records)
     first = np.unique(records.sample_id[fooled], return_index=True)[1]
     predictions = np.ma.getdata(records.adv_pred)[fooled][first]
     extra, counts = np.unique(predictions[predictions >= classes], return_counts=True)

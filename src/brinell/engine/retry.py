@@ -103,7 +103,7 @@ def _attack(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
         """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))
         index = np.array([row])
-        return Result(records=make_rows(setting, group, index, group.level[index], Outcome.FAILED), arrays={}, remarks=())
+        return Result(records=make_rows(setting, group, index, str(Outcome.FAILED)), arrays={}, remarks=())
 
     def work(index: Array) -> Result:
         """Attack some samples of the group."""

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,9 +156,11 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
     judging[index] += columns.pop("judge_forwards")
     costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
     costs |= {"surrogate_passes": passes, "seconds": seconds}
-    survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
-    margin = ledger.best.margin.cpu().numpy()
-    records = _write(setting, group, broken, survived, columns, costs, margin)
+    left = np.ma.masked_where(fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin)
+    found = {name: _scatter(len(fooled), index, values) for name, values in columns.items()}
+    outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
+    lowest = np.ma.masked_where(~fooled, np.append(setting.levels, np.inf)[broken])
+    records = make_rows(setting, group, np.arange(len(fooled)), outcome, broken=lowest, margin=left, **found, **costs)
     closest = ledger.best.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in index}
     return Result(
@@ -239,7 +240,6 @@ def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, e
         "l0": norms.l0(x - x0),
         "quantised_pred": quantised_pred,
         "quantised_within": size(setting.distance, stored, x0) <= limit if len(y) else pred > 0,
-        "best_margin": ledger.best.margin[index],
         "queries_to_success": ledger.best.first_success[index],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
@@ -263,8 +263,15 @@ def column_or_null(column: Array | None, index: Array) -> Array:
     return np.ma.MaskedArray(np.zeros(len(index), np.int32), mask=True) if column is None else np.asarray(column)[index]
 
 
-def make_rows(setting: ShardSetting, group: Group, index: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
-    """One row with this outcome for each of the samples at `index` (m,) of a group, at the budgets `level` (m,)."""
+def _scatter(n: int, index: Array, values: Array) -> Array:
+    """(n,): values (m,) at the positions `index`, masked elsewhere."""
+    column = np.ma.masked_all(n, values.dtype)
+    column[index] = values
+    return column
+
+
+def make_rows(setting: ShardSetting, group: Group, index: Array, outcome: Array | str, **columns: Any) -> Records:
+    """One row for each of the samples at `index` (m,) of a group, with what came of its attack at their levels."""
     return rows.build(
         Records,
         len(index),
@@ -276,9 +283,9 @@ def make_rows(setting: ShardSetting, group: Group, index: Array, level: Array, o
         clean_confidence=group.clean_confidence[index],
         attack=setting.stage.name,
         distance=setting.distance.name,
-        eps=setting.levels[level],
-        radius=group.radius(setting.levels, index, level),
-        outcome=str(outcome),
+        unit=group.unit[index],
+        attacked=setting.levels[group.level[index]],
+        outcome=outcome,
         **columns,
     )
 
@@ -322,31 +329,3 @@ def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     with torch.no_grad():
         answers = [averaged.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)
-
-
-def _write(
-    setting: ShardSetting,
-    group: Group,
-    broken: Array,
-    survived: Array,
-    columns: dict[str, Array],
-    costs: dict[str, Array],
-    margin: Array,
-) -> Records:
-    """Build the rows of this shard."""
-    fooled = np.flatnonzero(broken < len(setting.levels))
-
-    make = partial(make_rows, setting, group)
-    finds = make(fooled, broken[fooled], Outcome.FOOLED, **columns, **{name: cost[fooled] for name, cost in costs.items()})
-    spans = [(row, level) for row in fooled for level in range(broken[row] + 1, group.level[row] + 1)]
-    above = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    failed = np.flatnonzero(survived)
-    free = np.isin(failed, fooled)  # the row of a minimal attack's example holds the cost already
-    failures = make(
-        failed,
-        np.minimum(broken[failed] - 1, group.level[failed]),
-        Outcome.SURVIVED,
-        best_margin=np.ma.masked_where(free | ~np.isfinite(margin[failed]), margin[failed]),
-        **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
-    )
-    return rows.concatenate([finds, make(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

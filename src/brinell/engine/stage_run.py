@@ -1,13 +1,12 @@
 """One stage of one model's audit, group after group, from the samples that are open to the part that holds its rows.
 
-All state is in the run folder: every start forms the same groups, and a group with a finished shard is not computed again
-(design/0002-run-folder.md, design/0003-sweep.md). Groups are cut by what came of the groups before, in one order.
+Groups are cut by what came of the groups before, in one order. A resumed run forms the same groups, and those with rows in the
+run folder are not attacked again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from brinell.core import losses
 from brinell.core.errors import ModelError
 from brinell.core.model import Model
-from brinell.core.record import CLEAN, Array, Outcome, Records
+from brinell.core.record import CLEAN, Array, Outcome, Records, has_broken
 from brinell.core.streams import Streams
 from brinell.engine import retry
 from brinell.engine.audited_model import AuditedModel
@@ -27,19 +26,16 @@ from brinell.engine.checks import check_answers
 from brinell.engine.executor import Executor, Local, Pool
 from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
 from brinell.engine.shard import column_or_null, make_criterion, make_setting, predict
-from brinell.engine.state import State, implied_rows, is_open
+from brinell.engine.state import State, is_open
 from brinell.store import rows
-from brinell.store.joining import blocks
-from brinell.store.run import closest_shards, telling_shards
+from brinell.store.run import NO_ROWS, merge_attacks
 
 SMALLEST = 8
 """Samples of the smallest group that is cut while others are under way: tasks of fewer cost more than they save."""
-FINAL_OUTCOMES = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
-"""Outcomes after which the attack is finished with a sample at smaller budgets."""
 
 
 class Answers:
-    """Results of a stage's shards: per sample and level attacked, the smallest level broken and whether the stage is finished."""
+    """Results of a stage's groups: per sample and level attacked, the smallest level broken and whether the stage is finished."""
 
     def __init__(self, samples: int, levels: int) -> None:
         self._codes = np.zeros((samples, levels), np.min_scalar_type(2 * levels + 2))
@@ -137,14 +133,14 @@ class GroupQueue:
 class StageRun(ABC):
     """Runs a stage group by group.
 
-    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group that a shard
-    answers is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
+    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group in the
+    folder is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
     then the samples of a group that are known already are left out of it.
 
     Args:
         audited: the model.
         name: of the stage.
-        cell: under which its shards lie in the run folder.
+        cell: under which its rows lie in the run folder.
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         levels: how many budgets.
@@ -160,6 +156,8 @@ class StageRun(ABC):
         size = min(self.plan.group_size, max(SMALLEST, -(-len(samples) // executor.spread)))
         self.queue = GroupQueue(samples, broken, size if executor.spread > 1 else self.plan.group_size, min(2, executor.spread))
         self._answers = Answers(len(self.plan.ids), levels)
+        self.groups: list[Records] = []
+        """The rows of the groups that were attacked."""
 
     @abstractmethod
     def task(self, group: OpenGroup) -> Any:
@@ -171,37 +169,41 @@ class StageRun(ABC):
 
     @abstractmethod
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Convert the rows of a shard to the arguments of `Answers.add`."""
+        """Convert the rows of a group to the arguments of `Answers.add`."""
 
     @abstractmethod
     def robust(self) -> int:
         """Number of the model's samples that are robust at the largest budget so far."""
 
     @abstractmethod
-    def save(self) -> None:
-        """Join the shards into the part of the stage."""
+    def rows(self) -> Records:
+        """The rows of the stage, samples ascending, from those of its groups."""
 
-    def __call__(self) -> None:
-        """Attack group after group until no sample is open, and save the part."""
-        for path in self.run.shard_files(self.cell):
-            self._add_answers(self.run.shard(self.cell, path.stem.removeprefix(f"shard-{self.cell}-")))
-        self.executor.start({})
+    def __call__(self) -> Records:
+        """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
+        for _, records in self.run.groups(self.cell):
+            self._add_answers(records)
         while True:
             for group in self.queue.advance(self._answers):
                 if len((missing := group.missing(self._answers)).index):
+                    self.executor.start({})
                     self.executor.submit(missing, self.task(missing))
             self.audited.progress.update_open(self.queue.open_samples, self.robust())
             if not self.queue.groups:
                 break
             group, answer = self.executor.next()
             self._add_answers(self.keep(group, answer))
-        self.save()
+        records = self.rows()
+        if self.groups:
+            self.run.save_part(self.cell, records)
+        return records
 
-    def shard_name(self, group: OpenGroup) -> str:
-        """The name of the shard of a group."""
+    def key(self, group: OpenGroup) -> str:
+        """The name of a group within the stage."""
         return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
 
     def _add_answers(self, records: Records) -> None:
+        self.groups.append(records)
         self._answers.add(*self.read(records))
 
 
@@ -252,40 +254,44 @@ class AttackRun(StageRun):
         self.audited.add_traffic(answer.traffic)
         if self._pool is not None:
             self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
-        self.run.save_shard(self.cell, self.shard_name(group), result.records, result.arrays, result.extras)
+        self.run.save_group(self.cell, self.key(group), result.records, result.arrays, result.extras)
         return result.records
 
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Results at the highest level of which each sample has a row, the level of the attack."""
-        level = np.searchsorted(self.plan.levels, records.eps)
-        index, inverse = np.unique(np.searchsorted(self.plan.ids, records.sample_id), return_inverse=True)
-        attacked, broken = np.zeros(len(index), np.int64), np.full(len(index), len(self.plan.levels))
-        np.maximum.at(attacked, inverse, level)
-        fooled, is_final = records.outcome == Outcome.FOOLED, np.isin(records.outcome.astype(str), FINAL_OUTCOMES)
-        broken[inverse[fooled]] = level[fooled]
-        closed = broken == 0
-        closed[inverse[is_final]] = True
+        """Results at the level of the attack."""
+        levels = self.plan.levels
+        index, attacked = np.searchsorted(self.plan.ids, records.sample_id), np.searchsorted(levels, records.attacked)
+        broken = np.where(has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels))
+        closed = (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")
         return index, attacked, broken, closed
 
     def robust(self) -> int:
         """Number of correct samples that no attack has broken at any budget."""
         return int((self._state.correct & (self.queue.broken == len(self.plan.levels))).sum())
 
-    def save(self) -> None:
-        """Save the part, with implied rows and the arrays of the closest inputs."""
-        holders = telling_shards if self.run.legend(self.audited.source.name, self.name) else closest_shards
-        shards = self.run.shard_files(self.cell)
-        self.run.save_part(self.cell, blocks(shards, self.plan.ids, len(self.plan.levels), self._implied_rows, holders))
-
-    def _implied_rows(self, index: Array, shards: Mapping[str, Records]) -> Records:
-        """Rows of samples that the stage did not attack."""
-        failed = np.zeros(len(self.plan.ids), np.int64)
-        for records in shards.values():
-            is_failed = records.outcome == Outcome.FAILED
-            samples = np.searchsorted(self.plan.ids, records.sample_id[is_failed])
-            failed[samples] = np.searchsorted(self.plan.levels, records.eps[is_failed])
-        source, broken = self.audited.source, self.queue.broken
-        return implied_rows(self.plan, source, self._stage, self._state, broken, self._spared, failed, index)
+    def rows(self) -> Records:
+        """One row for each sample that the stage attacked or, if it attacked any, spared."""
+        merged = merge_attacks(self.groups)
+        spared = (
+            np.flatnonzero(self._state.correct & self._spared & (self._state.broken > 0)) if self.groups else np.zeros(0, int)
+        )
+        state, plan = self._state, self.plan
+        records = rows.build(
+            Records,
+            len(spared),
+            model=self.audited.source.name,
+            sample_id=plan.ids[spared],
+            label=plan.labels[spared],
+            target=column_or_null(state.target, spared),
+            clean_pred=state.clean_pred[spared],
+            clean_confidence=state.clean_confidence[spared],
+            attack=self.name,
+            distance=plan.distance.name,
+            unit=plan.units[spared],
+            outcome=str(Outcome.SPARED),
+        )
+        records = rows.concatenate([merged, records])
+        return rows.take(records, np.argsort(records.sample_id, kind="stable"))
 
 
 class CleanRun(StageRun):
@@ -315,7 +321,7 @@ class CleanRun(StageRun):
 
     def keep(self, group: OpenGroup, answer: Records) -> Records:
         """Save the rows."""
-        self.run.save_shard(self.cell, self.shard_name(group), answer, {})
+        self.run.save_group(self.cell, self.key(group), answer, {}, {})
         self.audited.count_traffic()
         return answer
 
@@ -343,7 +349,7 @@ class CleanRun(StageRun):
             clean_pred=pred,
             clean_confidence=confidence,
             outcome=outcome,
-            best_margin=margin.cpu().numpy(),
+            margin=margin.cpu().numpy(),
             forwards=plan.eot,
             seconds=(time.perf_counter() - start) / len(index),
         )
@@ -353,7 +359,7 @@ class CleanRun(StageRun):
         return self._rows(index, clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
 
     def _rows(self, index: Array, **columns: Any) -> Records:
-        """Rows of the first check, at eps 0."""
+        """Rows of the first check."""
         return rows.build(
             Records,
             len(index),
@@ -362,8 +368,7 @@ class CleanRun(StageRun):
             label=self.plan.labels[index],
             attack=CLEAN,
             distance=self.plan.distance.name,
-            eps=0.0,
-            radius=0.0,
+            unit=self.plan.units[index],
             **columns,
         )
 
@@ -377,7 +382,7 @@ class CleanRun(StageRun):
         """Number of samples that attacks may break."""
         return int(self._correct.sum())
 
-    def save(self) -> None:
-        """Save the part, which has rows only."""
-        none = self._failed_rows(np.arange(0))
-        self.run.save_part(self.cell, blocks(self.run.shard_files(self.cell), self.plan.ids, 1, lambda index, shards: none))
+    def rows(self) -> Records:
+        """The rows of all samples."""
+        records = rows.concatenate([NO_ROWS, *self.groups])
+        return rows.take(records, np.argsort(records.sample_id, kind="stable"))

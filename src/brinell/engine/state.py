@@ -1,17 +1,14 @@
-"""State of each sample between two stages, and the rows that follow from it without an attack."""
+"""State of each sample between two stages."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from brinell.core.record import Array, Outcome, Records
+from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.core.streams import Streams
 from brinell.engine.cascade import Stage
-from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.shard import column_or_null
-from brinell.store import rows
+from brinell.engine.plan import Plan
 
 LEAST_SHARE = 32
 """A share of the samples of a run is that of at least so many."""
@@ -49,30 +46,27 @@ class State:
             correct=is_open(clean.outcome),
             failed=clean.outcome == Outcome.FAILED,
             broken=np.full(len(clean), len(levels)),
-            clean_margin=-np.ma.getdata(clean.best_margin),
-            nearest=np.ma.getdata(clean.best_margin).copy(),
+            clean_margin=-np.ma.getdata(clean.margin),
+            nearest=np.ma.getdata(clean.margin).copy(),
             last=np.full(len(clean), -np.inf),
         )
 
-    def update(self, parts: Iterable[Records], ids: Array, levels: Array) -> Array:
-        """Update the state with the rows of a stage; return the positions of fooled samples, once per row.
+    def update(self, records: Records, ids: Array, levels: Array) -> Array:
+        """Update the state with the rows of a stage; return the positions of the samples that it broke.
 
         The `ids` (n,) and the positive `levels` ascend.
         """
-        nearest, positions = self.nearest, [np.zeros(0, np.int64)]
+        nearest, index = self.nearest, np.searchsorted(ids, records.sample_id)
+        broken = has_broken(records)
+        np.minimum.at(self.broken, index[broken], np.searchsorted(levels, np.ma.getdata(records.broken)[broken]))
         self.last = np.full(len(ids), -np.inf)
-        for records in parts:
-            index, outcome = np.searchsorted(ids, records.sample_id), records.outcome
-            fooled, margin = outcome == Outcome.FOOLED, records.best_margin
-            np.minimum.at(self.broken, index[fooled], np.searchsorted(levels, records.eps[fooled]))
-            failed = (outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(margin)
-            self.last[index[failed]] = np.ma.getdata(margin)[failed]
-            positions.append(index[fooled])
-        fooled_index = np.concatenate(positions)
+        left = ~np.ma.getmaskarray(records.margin)
+        self.last[index[left]] = np.ma.getdata(records.margin)[left]
         self.nearest = np.maximum(nearest, self.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
-        self.nearest[fooled_index] = np.where(np.isinf(self.last[fooled_index]), nearest[fooled_index], self.last[fooled_index])
-        return fooled_index
+        fooled = index[broken]
+        self.nearest[fooled] = np.where(np.isinf(self.last[fooled]), nearest[fooled], self.last[fooled])
+        return fooled
 
 
 def is_open(outcome: Array) -> Array:
@@ -95,59 +89,3 @@ def spared_samples(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Ar
         state.clean_margin, state.nearest, state.last, draw=draw_shares(plan, stage), waits=waits
     )
     return np.asarray(is_spared | (plan.units == 0))
-
-
-def implied_rows(
-    plan: Plan,
-    source: ModelSource,
-    stage: Stage,
-    state: State,
-    broken: Array,
-    spared: Array | None,
-    failed: Array | None = None,
-    index: Array | None = None,
-) -> Records:
-    """Rows that follow without an attack of this stage; `spared` None means that the stage cannot run.
-
-    Args:
-        plan: the plan of the run.
-        source: the model.
-        stage: the stage.
-        state: the state before the stage; arrays are aligned with the samples of the run.
-        broken: (n,) the smallest level at which each sample is broken after it.
-        spared: (n,) bool: samples that it did not attack.
-        failed: (n,) the level at which it failed on each.
-        index: (m,) positions of the samples whose rows are made; all by default.
-    """
-    count = len(plan.levels)
-    index = np.arange(len(plan.ids)) if index is None else index
-    level = np.tile(np.arange(count), len(index))
-    sample = np.repeat(index, count)
-    outcome = np.full(len(sample), "", dtype=object)
-    if spared is None:
-        outcome[:] = str(Outcome.SKIPPED)
-    else:
-        outcome[level < broken[sample] - 1] = str(Outcome.SURVIVED_ABOVE)
-        if failed is not None:
-            outcome[level < failed[sample]] = str(Outcome.FAILED)
-        outcome[spared[sample]] = str(Outcome.SPARED)
-        outcome[level >= state.broken[sample]] = str(Outcome.FOOLED_BEFORE)
-    outcome[~state.correct[sample]] = str(Outcome.MISCLASSIFIED if plan.threshold is None else Outcome.MET)
-    outcome[state.failed[sample]] = str(Outcome.FAILED)
-    has_row = outcome != ""
-    sample, level, outcome = sample[has_row], level[has_row], outcome[has_row]
-    return rows.build(
-        Records,
-        len(sample),
-        model=source.name,
-        sample_id=plan.ids[sample],
-        label=plan.labels[sample],
-        target=column_or_null(state.target, sample),
-        clean_pred=state.clean_pred[sample],
-        clean_confidence=state.clean_confidence[sample],
-        attack=stage.name,
-        distance=plan.distance.name,
-        eps=plan.levels[level],
-        radius=plan.levels[level] * plan.units[sample],
-        outcome=outcome,
-    )

@@ -15,7 +15,7 @@ from PIL import Image
 
 from brinell.analysis.masks import Placement, placements_of
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
-from brinell.core.record import Array, Outcome, Records
+from brinell.core.record import Array, Records, has_broken
 from brinell.pages.figures import Frame, polyline, svg
 from brinell.pages.format import NBSP, count, norm, percent, short
 from brinell.reports import traces
@@ -96,16 +96,16 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
 
 def _closest(records: Records, model: str, distance: str) -> Array:
     """For each fooled sample, ascending, the row of its closest adversarial example."""
-    rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED.value))
+    rows = np.flatnonzero((records.model == model) & has_broken(records))
     size = sizes(records, distance)[rows]
-    order = rows[np.lexsort((records.eps[rows], size))]
+    order = rows[np.lexsort((records.broken[rows], size))]
     return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
 
 
 def _select_rows(records: Records, room: int) -> list[int]:
     """Round after round the next adversarial example of every class, each round in the order of the closest."""
     by_class: dict[int, list[int]] = {}
-    for row in np.lexsort((records.sample_id, records.eps)).tolist():
+    for row in np.lexsort((records.sample_id, np.ma.getdata(records.broken))).tolist():
         by_class.setdefault(int(records.label[row]), []).append(row)
     rounds = max((len(group) for group in by_class.values()), default=0)
     return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]
@@ -154,7 +154,7 @@ def _example(
     return Example(
         sample_id=int(records.sample_id[row]),
         attack=str(records.attack[row]),
-        eps=str(eps.get(float(records.eps[row]), f"{records.eps[row]:g}")),
+        eps=str(eps.get(float(records.broken[row]), f"{records.broken[row]:g}")),
         distance=size if math.isfinite(size) else None,
         label=label,
         clean_pred=pred,

@@ -94,7 +94,7 @@ def render_all(folder: Path) -> tuple[str, dict[str, str]]:
 def _render(run: Run) -> tuple[AuditResult | ThresholdResult, str, dict[str, str]]:
     """The figures of a run, its page and, by file name, its tables."""
     # What another process still works on may be put together meanwhile, and its files be gone.
-    records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
+    records = run.records()
     if threshold_of(run.manifest) is not None:
         of_thresholds = thresholds.summarise(run.manifest, records, str(run.path))
         context = threshold_page.context(run, records, of_thresholds)

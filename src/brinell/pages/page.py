@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from brinell.analysis.curve import grid, ran, stage_label, stage_title
 from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
-from brinell.analysis.grid import grid, ran, stage_label, stage_title
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Records

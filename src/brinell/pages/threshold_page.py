@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from brinell.analysis.grid import stage_label
+from brinell.analysis.curve import stage_label
 from brinell.analysis.results import Rate
 from brinell.analysis.thresholds import ThresholdModel, ThresholdResult
 from brinell.core.record import Records

@@ -22,9 +22,9 @@ from brinell.core import bounded, stored
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.manifest import abbreviate
-from brinell.store import parquet, seal
+from brinell.store import parquet
 from brinell.store.files import digest, read_arrays
-from brinell.store.folder import MANIFEST, REQUEST, SEAL
+from brinell.store.folder import MANIFEST, REQUEST
 
 RTOL, ATOL = 1e-4, 1e-6
 """Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
@@ -186,7 +186,7 @@ def compare_single_files(file: Path, repetition: Path, claims: Claims, compariso
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder as JSON, after a check of its seal.
+    """The manifest of a folder as JSON.
 
     Raises:
         RequestError: it is damaged.
@@ -197,9 +197,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(content)
     except (ValueError, RecursionError):
         manifest = None
-    if seal.holds(content) is False or not isinstance(manifest, dict):
+    if not isinstance(manifest, dict):
         raise RequestError(f"{file} is damaged: restore it from a copy of the folder")
-    return {key: value for key, value in manifest.items() if key != SEAL}
+    return manifest
 
 
 def _compare_manifests(name: str, folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:

@@ -16,14 +16,13 @@ from safetensors.numpy import save
 from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
-from brinell.store import seal
 
 LAST = ("records", "samples")
 """Folders whose file completes a part: it is written last, and without it the part is computed again."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, flush it to disk, and rename it to `path`.
+def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+    """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to `path`.
 
     Raises:
         StoppedError: the disk is full or the folder cannot be written.
@@ -32,14 +31,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise StoppedError(f"{path} cannot be written: {_reason(error)}, then go on with {option('resume')}") from error
     finally:
@@ -91,11 +92,10 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by name as one sealed safetensors file, atomically."""
-    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = seal.sealed(save(tensors, {seal.KEY: seal.BLANK}))
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+def write_arrays(path: Path, arrays: Mapping[str, Array], *, durable: bool = True) -> None:
+    """Write arrays by name as one safetensors file, atomically; `durable` as in `write_atomically`."""
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    write_atomically(path, lambda temporary: temporary.write_bytes(content), durable=durable)
 
 
 def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True, expected: str | None = None) -> dict[str, Array]:
@@ -139,34 +139,10 @@ def check(path: Path, content: Any, expected: str | None = None) -> None:
         expected: the hash that it must have, or None if it is unknown.
 
     Raises:
-        RequestError: its seal is broken, or its hash differs from `expected`.
+        RequestError: its hash differs from `expected`.
     """
-    if seal.holds(content) is False:
-        raise _damaged(path, "its content does not match the digest in it")
     if expected is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != expected:
         raise _damaged(path, "it was changed after the run ended")
-
-
-def checked_file(path: Path, most: int, expected: str | None = None) -> int:
-    """Check a file as `check` does, without reading it into memory. Returns its size in bytes.
-
-    Args:
-        path: the file.
-        most: the largest size allowed, in bytes.
-        expected: the expected hash, or None if it is unknown.
-
-    Raises:
-        RequestError: the file was changed, is larger than `most`, or is not a regular file.
-        OSError: the file does not exist or is not readable.
-    """
-    with bounded.open_regular(path) as file:
-        length = os.fstat(file.fileno()).st_size
-        if length > most:
-            raise RequestError(f"{path} is larger than {bounded.size(most)}, the limit for such a file: check its content")
-        if length:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                check(path, content, expected)
-        return length
 
 
 def _damaged(path: Path, reason: str) -> RequestError:

@@ -18,7 +18,7 @@ from brinell.core.errors import RequestError, one_line, option
 from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
-from brinell.store import inventory, seal, trust
+from brinell.store import inventory, trust
 from brinell.store.files import check, write_text
 
 
@@ -41,8 +41,6 @@ def fitting(path: Path) -> Iterator[None]:
 
 MANIFEST, REQUEST, PAGE = inventory.MANIFEST, "run.toml", "report.html"
 """Files in every folder: the description of its content, the request that reproduces it, and its page."""
-SEAL = "seal"
-"""The key of a manifest that holds its own hash."""
 LOCK, SIGNATURE = ".lock", "manifest.json.sig"
 """The lock of a folder, and the signature of its manifest."""
 LOCAL_PLAN = ".parts/plan.json"
@@ -132,8 +130,6 @@ class Layout:
             raise self._refusal(path, f"it has no {MANIFEST}") from None
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
-        if seal.holds(content) is False:
-            raise RequestError(f"{file} is damaged: its content does not match its digest; restore it from a copy of the folder")
         if problem := fault(manifest, Manifest):
             raise RequestError(f"{file} is damaged: {problem}")
         if (verb := manifest["verb"]) != self.verb:
@@ -145,7 +141,6 @@ class Layout:
             )
         if problem := fault(manifest, self.manifest):
             raise RequestError(f"{file} is damaged: {problem}; restore it from a copy of the folder")
-        manifest.pop(SEAL, None)
         return manifest  # type: ignore[no-any-return]
 
     @property
@@ -173,16 +168,13 @@ class Layout:
         Raises:
             RequestError: a file is damaged or missing.
         """
-        for folder in self.folders:
-            for file in sorted(
-                file_in_folder
-                for file_in_folder in (path / folder).glob("*.*")
-                if file_in_folder.suffix in (".parquet", ".safetensors")
-            ):
-                with bounded.open_regular(file) as stream:
-                    check(file, stream.read())
-        if manifest and not is_running(manifest):
-            inventory.check_names(path, manifest, self._beside, missing=False)
+        if not manifest or is_running(manifest):
+            return
+        inventory.check_names(path, manifest, self._beside, missing=False)
+        for name, expected in manifest["files"].items():
+            if (path / name).exists():
+                with bounded.open_regular(path / name) as stream:
+                    check(path / name, stream.read(), expected)
         for name in manifest.get("files") or ():
             if name.startswith("arrays/") and not (path / name).exists():
                 rows = [
@@ -224,16 +216,16 @@ class Layout:
             )
 
     def save(self, path: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
-        """Write the manifest, sealed, with the verb and the schema version as its first keys.
+        """Write the manifest, with the verb and the schema version as its first keys.
 
         Returns:
             The inventory that it holds: the digest of each file of a finished folder; empty while the folder is filled.
         """
         files = {} if is_running(manifest) else inventory.take_inventory(path, self._beside)
         mark = {trust.MARK: trust.make_mark(path, trust.request_text(manifest))} if "request" in manifest else {}
-        content = self.head | dict(manifest) | mark | {inventory.FILES: files} | {SEAL: seal.BLANK}
+        content = self.head | dict(manifest) | mark | {inventory.FILES: files}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        write_text(path / MANIFEST, seal.sealed(text.encode()).decode())
+        write_text(path / MANIFEST, text)
         return files
 
     @contextmanager

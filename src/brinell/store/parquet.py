@@ -1,6 +1,6 @@
 """Reads and writes rows as Parquet files. Columns are given as `Column`s by name, or as the fields of a dataclass of records."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
-from brinell.store import seal
 from brinell.store.files import check, write_atomically
 
 Rows = TypeVar("Rows")
@@ -20,8 +19,6 @@ MOST_BYTES = 1 << 34
 """Largest size of a file of rows, in bytes."""
 MOST_UNPACKED = 1 << 31
 """Bytes that the rows of a small file may take in memory."""
-GROUP_ROWS = 1 << 16
-"""Rows in a row group, which a streaming reader holds in memory at once."""
 TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 
 
@@ -31,34 +28,14 @@ def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = N
     return pa.schema([pa.field(name, types[column.kind], nullable=column.null) for name, column in columns.items()])
 
 
-def write_table(path: Path, table: Any, **settings: Any) -> None:
-    """Write an Arrow table as one sealed Parquet file, atomically."""
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), seal.KEY: seal.BLANK})
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="zstd", **settings)
-    content = seal.sealed(buffer.getvalue().to_pybytes())
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
-
-
-def write_parts(path: Path, parts: Iterable[Records], cell: str) -> None:
-    """Write an audit's rows as one Parquet file that names its cell, with only one of the `parts` in memory at a time."""
+def write_table(path: Path, table: Any, *, durable: bool = True) -> None:
+    """Write an Arrow table as one Parquet file with checksums of its pages, atomically; `durable` as in `write_atomically`."""
 
     def fill(temporary: Path) -> None:
-        """Write the parts in row groups."""
-        schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell})
-        schema = schema.with_metadata({**schema.metadata, seal.KEY: seal.BLANK})
-        pending = pa.Table.from_batches([], schema)
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            for part in parts:
-                pending = pa.concat_tables([pending, to_table(part).replace_schema_metadata(schema.metadata)])
-                while len(pending) >= GROUP_ROWS:
-                    writer.write_table(pending[:GROUP_ROWS])
-                    pending = pending[GROUP_ROWS:]
-            if len(pending):
-                writer.write_table(pending)
-        seal.seal(temporary)
+        """Write the table."""
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
-    write_atomically(path, fill)
+    write_atomically(path, fill, durable=durable)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None, expected: str | None = None) -> Any:
@@ -76,7 +53,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
     with reading(path):
         content = bounded.read(path, MOST_BYTES)
         check(path, content, expected)
-        parquet_file = pq.ParquetFile(pa.BufferReader(content))
+        parquet_file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         check_size(path, parquet_file.metadata, len(content))
         table = parquet_file.read(columns)
     if schema is not None:
@@ -149,9 +126,9 @@ def _column(column: Any, field: Any) -> Array:
     return np.ma.MaskedArray(np.asarray(filled.to_numpy(zero_copy_only=False)), mask=mask)
 
 
-def write(path: Path, records: Records, cell: str) -> None:
-    """Write an audit's rows as one Parquet file that names its cell."""
-    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}), row_group_size=GROUP_ROWS)
+def write(path: Path, records: Records, *, durable: bool = True) -> None:
+    """Write an audit's rows as one Parquet file."""
+    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION)}), durable=durable)
 
 
 def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> Records:

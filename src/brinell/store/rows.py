@@ -35,11 +35,6 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
     return of(**filled)
 
 
-def _kind(rows: Rows) -> type[Rows]:
-    """The dataclass that declares the columns of `rows`, also for rows that stay in their files."""
-    return next(base for base in type(rows).__mro__ if "__dataclass_fields__" in vars(base))
-
-
 def concatenate(parts: Sequence[Rows]) -> Rows:
     """The rows of all `parts` in order; there must be at least one part."""
     filled = {}
@@ -50,9 +45,9 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
             filled[name] = np.ma.MaskedArray(
                 filled[name], np.concatenate([np.ma.getmaskarray(part_values) for part_values in values])
             )
-    return _kind(parts[0])(**filled)
+    return type(parts[0])(**filled)
 
 
 def take(rows: Rows, selection: Array) -> Rows:
     """The rows that `selection` (bool or indices) selects."""
-    return _kind(rows)(**{name: getattr(rows, name)[selection] for name in columns_of(rows)})
+    return type(rows)(**{name: getattr(rows, name)[selection] for name in columns_of(rows)})

@@ -1,25 +1,32 @@
 """One run's folder: what was run, row by row, and the adversarial inputs behind the rows (design/0002-run-folder.md)."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from brinell.core.errors import RequestError, option
-from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import in_place, parquet, rows
+from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records, has_broken
+from brinell.store import parquet, rows
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
-from brinell.store.joining import Block
-from brinell.store.row_rules import Violation, find_violations, make_cells, smallest_successes
+from brinell.store.row_rules import Violation, find_violations, make_cells
 from brinell.store.run_manifest import RunManifest, cells_of
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 PART_SAMPLES = 1 << 13
 """Samples that it holds at most: of small inputs, their names take more memory than they."""
+NO_ROWS = rows.build(
+    Records, 0, **{name: [] for name in ("model", "sample_id", "label", "clean_pred", "clean_confidence", "attack")},
+    distance=[], unit=[], outcome=[],
+)  # fmt: skip
+
+SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
+"""Columns that add up over the attacks of a stage on a sample."""
 
 LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest, digests_at_open=False)
 
@@ -44,12 +51,15 @@ def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
 
 
 class Run:
-    """A run folder, finished or not."""
+    """A run folder, finished or not.
+
+    A stage that attacked a sample has one file of rows, `records/part-CELL.parquet`, and the closest adversarial inputs in
+    `arrays/part-CELL-NNNN.safetensors`; a stage with nothing to do has none. While a stage is under way, each group of samples
+    that was attacked has a `group-CELL-KEY` of both.
+    """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest, self._checked = path, manifest, False
-        self._rows_of_parts: Records | None = None
-        """All rows of a small finished run, once they were read to be checked."""
 
     @classmethod
     def open(cls, path: Path | str, *, thresholds: bool = False) -> "Run":
@@ -87,60 +97,38 @@ class Run:
     # Reading
 
     def records(self) -> Records:
-        """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones.
+        """All rows there are, in the order of the manifest: finished stages, and the groups of an unfinished one.
 
         Raises:
             RequestError: a file is damaged, missing or foreign, or rows of a finished run break a rule (`store.row_rules`).
         """
-        self.check_rows()
-        return parquet.read(self._rows(), self._expected) if self._rows_of_parts is None else self._rows_of_parts
-
-    def records_in_place(self) -> Records:
-        """The same rows, which stay in their files: a column is read when it is looked at, as long as the run is not changed."""
-        self.check_rows()
-        return in_place.records(self._rows(), self._expected) if self._rows_of_parts is None else self._rows_of_parts
-
-    def check_rows(self) -> None:
-        """Refuse a finished run whose rows break a rule; the rows are read once.
-
-        Raises:
-            RequestError: the first rule that is broken, with the samples.
-        """
-        if self.manifest["state"] != "finished" or self._checked:
-            return
-        for location, violation in self.violations():
-            ids = ", ".join(map(str, violation.samples[:5].tolist()))
-            samples = f" (samples {ids}{' ...' if len(violation.samples) > 5 else ''})" if len(violation.samples) else ""
-            raise RequestError(f"{self.path} was forged or damaged: {location}: {violation.description}{samples}: make it again")
-        self._checked = True
+        parts = self._parts()
+        if self.manifest["state"] == "finished" and not self._checked:
+            for location, violation in self._violations(parts):
+                ids = ", ".join(map(str, violation.samples[:5].tolist()))
+                samples = f" (samples {ids}{' ...' if len(violation.samples) > 5 else ''})" if len(violation.samples) else ""
+                problem = f"{location}: {violation.description}{samples}"
+                raise RequestError(f"{self.path} was forged or damaged: {problem}: make it again")
+            self._checked = True
+        return rows.concatenate([NO_ROWS, *parts])
 
     def violations(self) -> Iterator[tuple[str, Violation]]:
         """The rules that rows break, each with the model and the stage."""
-        clean, parts, count = None, list[Records](), 0
-        broken: dict[int, float] = {}
-        for cell, facts in make_cells(self.manifest):
-            part = self.part(cell)
-            clean, broken = (None, {}) if facts.stage == CLEAN else (clean, broken)
+        return self._violations(self._parts())
+
+    def _parts(self) -> list[Records]:
+        return [self.part(cell) for cell in cells_of(self.manifest)]
+
+    def _violations(self, parts: Sequence[Records]) -> Iterator[tuple[str, Violation]]:
+        clean, broken = None, dict[int, float]()
+        for (_, facts), part in zip(make_cells(self.manifest), parts, strict=True):
+            clean, broken = (None, {}) if facts.is_clean else (clean, broken)
             for violation in find_violations(facts, part, clean, broken):
                 yield facts.location, violation
-            clean = part if facts.stage == CLEAN else clean
-            for sample, eps in smallest_successes(part).items():
+            clean = part if facts.is_clean else clean
+            index = np.flatnonzero(has_broken(part))
+            for sample, eps in zip(part.sample_id[index].tolist(), part.broken[index].tolist(), strict=True):
                 broken[sample] = min(eps, broken.get(sample, eps))
-            count += len(part)
-            parts = [*parts, part] if count <= in_place.SMALL else []
-        self._rows_of_parts = rows.concatenate(parts) if parts and count <= in_place.SMALL else None
-
-    def _rows(self) -> list[Path]:
-        """The files of all rows, in order: the parts of the cells in the manifest, and the shards of those without a part."""
-        files: list[Path] = []
-        for cell in self.cells():
-            part = self.path / "records" / f"part-{cell}.parquet"
-            files += [part] if part.exists() else self.shard_files(cell)
-        return files
-
-    def cells(self) -> list[str]:
-        """The cells of the run, model by model, stage by stage."""
-        return cells_of(self.manifest)
 
     def _expected(self, path: Path) -> str | None:
         """The hash of a file as the manifest of a finished run has it."""
@@ -152,39 +140,29 @@ class Run:
         return str(digest)
 
     def has_part(self, cell: str) -> bool:
-        """True if the stage with this cell is complete."""
+        """True if the stage with this cell is complete and attacked a sample."""
         return (self.path / "records" / f"part-{cell}.parquet").exists()
 
     def part(self, cell: str) -> Records:
-        """All rows of the complete stage whose key in the manifest is `cell`. The hash is checked if the run is finished."""
-        return parquet.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
-
-    def part_in_place(self, cell: str) -> Records:
-        """The same rows as `part`, read as `records_in_place` does."""
-        return in_place.records([self.path / "records" / f"part-{cell}.parquet"], self._expected)
-
-    def part_in_groups(self, cell: str) -> Iterator[Records]:
-        """The same rows, some ten thousand at a time, of which only the columns are read that are looked at."""
+        """The rows of the stage whose key in the manifest is `cell`; of an unfinished stage those of its groups."""
         path = self.path / "records" / f"part-{cell}.parquet"
-        return in_place.groups(path, self._expected(path))
+        if path.exists() or path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {}):
+            return parquet.read([path], self._expected)
+        return rows.concatenate([NO_ROWS, *(records for _, records in self.groups(cell))])
 
-    def shards(self, cell: str) -> dict[str, Records]:
-        """The rows computed so far for an unfinished stage, by shard."""
-        return {path.stem: parquet.read([path]) for path in self.shard_files(cell)}
-
-    def shard_files(self, cell: str) -> list[Path]:
-        """The files of these rows."""
-        return self._files("records", f"shard-{cell}-*")
-
-    def shard(self, cell: str, key: str) -> Records:
-        """The rows of one shard of an unfinished stage."""
-        return parquet.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
+    def groups(self, cell: str) -> Iterator[tuple[str, Records]]:
+        """The groups of an unfinished stage that were attacked, by name, with their rows; damaged ones are attacked again."""
+        for path in self._files("records", f"group-{cell}-*.parquet"):
+            try:
+                yield path.stem, parquet.read([path])
+            except RequestError:
+                path.unlink()
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
         inputs: dict[int, Array] = {}
-        for path, samples in self._holding(model, attack, ids, closest_shards):
-            inputs |= self._read_arrays([path], samples)
+        for path, samples in self._holding(model, attack, ids):
+            inputs |= {int(name): array for name, array in self._read_named(path, samples, extras=False).items()}
         return inputs
 
     def stored(self, model: str, attack: str) -> set[int]:
@@ -207,8 +185,8 @@ class Run:
         """
         extras: dict[int, dict[str, Array]] = {}
         if self.legend(model, attack):
-            for path, samples in self._holding(model, attack, ids, telling_shards):
-                for name, array in self._read_named([path], samples, inputs=False).items():
+            for path, samples in self._holding(model, attack, ids):
+                for name, array in self._read_named(path, samples, inputs=False).items():
                     sample, _, key = name.partition("/")
                     extras.setdefault(int(sample), {})[key] = array
         return extras
@@ -217,10 +195,8 @@ class Run:
         """Meaning of the numbers in the extras of a stage; empty if it has no extras."""
         return dict(self.manifest.get("extras", {}).get(model, {}).get(attack, {}))
 
-    def _holding(
-        self, model: str, attack: str, ids: Sequence[int], of_shards: Callable[[Mapping[str, Records]], dict[int, str]]
-    ) -> Iterator[tuple[Path, list[int]]]:
-        """The files of a stage, each with those of `ids` that may be in it; of an unfinished one as `of_shards` says."""
+    def _holding(self, model: str, attack: str, ids: Sequence[int]) -> Iterator[tuple[Path, list[int]]]:
+        """The files of a stage, each with those of `ids` that may be in it."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         if not cells or cells[0] is None:
             return
@@ -228,24 +204,19 @@ class Run:
         parts = self._files("arrays", f"part-{cells[0]}-*")
         for path in parts:
             yield path, samples
-        holder = {} if parts else of_shards(self.shards(cells[0]))
-        for shard in sorted({holder[sample] for sample in samples if sample in holder}):
-            path = self.path / "arrays" / f"{shard}.safetensors"
-            yield path, [sample for sample in samples if holder.get(sample) == shard]
+        if not parts:
+            holders = holders_of({name: records for name, records in self.groups(cells[0])})
+            for name in sorted({holders[sample] for sample in samples if sample in holders}):
+                path = self.path / "arrays" / f"{name}.safetensors"
+                yield path, [sample for sample in samples if holders.get(sample) == name]
 
     def clean(self, cell: str = "*") -> dict[int, Array]:
         """The clean inputs that the run keeps for its gallery, by sample; of one model, if its clean `cell` is given."""
         files = self._files("arrays", f"clean-{cell}.safetensors")
         return {int(name): array for path in files for name, array in read_arrays(path, expected=self._expected(path)).items()}
 
-    def _read_arrays(self, paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
-        """Inputs by sample."""
-        return {int(name): array for name, array in self._read_named(paths, ids, extras=False).items()}
-
-    def _read_named(
-        self, paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True
-    ) -> dict[str, Array]:
-        """Arrays of samples in files by name: `7` is an input, `7/patches` an extra array of the attack."""
+    def _read_named(self, path: Path, ids: Iterable[int], *, inputs: bool = True, extras: bool = True) -> dict[str, Array]:
+        """Arrays of samples in a file by name: `7` is an input, `7/patches` an extra array of the attack."""
         samples = {str(int(sample)) for sample in ids}
 
         def is_wanted(name: str) -> bool:
@@ -253,78 +224,66 @@ class Run:
             sample, slash, _ = name.partition("/")
             return sample in samples and (extras if slash else inputs)
 
-        return {name: array for path in paths for name, array in read_arrays(path, is_wanted, self._expected(path)).items()}
+        return read_arrays(path, is_wanted, self._expected(path)) if path.exists() else {}
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
         return sorted((self.path / folder).glob(pattern))
 
     # Writing
 
-    def save_shard(
+    def save_group(
         self,
         cell: str,
         key: str,
         records: Records,
         arrays: Mapping[int, Array],
-        extras: Mapping[int, Mapping[str, Array]] | None = None,
-    ) -> str:
-        """Write one shard of a cell, arrays first, so that rows never point at an input that is not there. Returns its name.
+        extras: Mapping[int, Mapping[str, Array]],
+    ) -> None:
+        """Keep a group of samples that was attacked, arrays first, so that rows never point at an input that is not there.
 
-        The `key` is what it is known by within the cell; `arrays` are adversarial inputs by sample, and `extras` what the attack
-        says of samples besides, by sample and name.
+        A kill of the process loses none of it; it is not flushed to the disk, because the stage that it is part of will be.
+
+        Args:
+            cell: the cell of the stage.
+            key: what the group is known by within the stage.
+            records: its rows.
+            arrays: adversarial inputs by sample.
+            extras: what the attack says of samples besides, by sample and name.
         """
-        name = f"shard-{cell}-{key}"
-        besides = {
-            f"{sample}/{name_of_extra}": array
-            for sample, arrays_of in (extras or {}).items()
-            for name_of_extra, array in arrays_of.items()
-        }
+        besides = {f"{sample}/{name}": array for sample, named in extras.items() for name, array in named.items()}
+        name, inputs = f"group-{cell}-{key}", {str(sample): array for sample, array in arrays.items()}
         if arrays or besides:
-            self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
-        parquet.write(self.path / "records" / f"{name}.parquet", records, cell)
-        return name
+            write_arrays(self.path / "arrays" / f"{name}.safetensors", inputs | besides, durable=False)
+        parquet.write(self.path / "records" / f"{name}.parquet", records, durable=False)
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
-        self._save_arrays(f"clean-{cell}", {str(sample): array for sample, array in arrays.items()})
+        named = {str(sample): array for sample, array in arrays.items()}
+        write_arrays(self.path / "arrays" / f"clean-{cell}.safetensors", named)
 
-    def save_part(self, cell: str, blocks: Iterable[Block]) -> None:
-        """Complete a stage: all its rows, samples ascending, in one file, what its arrays say of them, and no shards any more."""
-        parquet.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
-        self.drop_shards(cell)
-
-    def _keeping(self, cell: str, blocks: Iterable[Block]) -> Iterator[Records]:
-        """The rows of the blocks, while the arrays that they speak of are put into files of the part."""
+    def save_part(self, cell: str, records: Records) -> None:
+        """Complete a stage: all its rows, samples ascending, the arrays of its groups that count, and no groups any more."""
+        holders = holders_of(dict(self.groups(cell)))
+        names = {path.stem for path in self._files("arrays", f"group-{cell}-*")}
+        samples = [sample for sample in sorted(holders) if holders[sample] in names]
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
-        pending: list[tuple[int, str]] = []
-        number = 0
-        for block in blocks:
-            pending += sorted(block.holders.items())
-            full = len(pending) // per_part
-            for start in range(0, full * per_part, per_part):
-                self._join_arrays(f"part-{cell}-{number:04d}", dict(pending[start : start + per_part]))
-                number += 1
-            pending = pending[full * per_part :]
-            yield block.records
-        if pending:
-            self._join_arrays(f"part-{cell}-{number:04d}", dict(pending))
+        for number, start in enumerate(range(0, len(samples), per_part)):
+            arrays: dict[str, Array] = {}
+            members = samples[start : start + per_part]
+            for name in sorted({holders[sample] for sample in members}):
+                held = [sample for sample in members if holders[sample] == name]
+                arrays |= self._read_named(self.path / "arrays" / f"{name}.safetensors", held)
+            if arrays:
+                write_arrays(self.path / "arrays" / f"part-{cell}-{number:04d}.safetensors", arrays)
+        if len(records):
+            parquet.write(self.path / "records" / f"part-{cell}.parquet", records)
+        self.drop_groups(cell)
 
-    def _join_arrays(self, name: str, holders: Mapping[int, str]) -> None:
-        """Put the arrays of samples, each in the shard that holds it, into one file."""
-        arrays: dict[str, Array] = {}
-        for shard in sorted(set(holders.values())):
-            samples = [sample for sample, holder in holders.items() if holder == shard]
-            arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], samples)
-        self._save_arrays(name, arrays)
-
-    def drop_shards(self, cell: str) -> None:
-        """Delete what a complete part has made superfluous."""
-        for path in self._files("records", f"shard-{cell}-*") + self._files("arrays", f"shard-{cell}-*"):
+    def drop_groups(self, cell: str) -> None:
+        """Delete what a complete stage has made superfluous."""
+        for path in self._files("records", f"group-{cell}-*") + self._files("arrays", f"group-{cell}-*"):
             path.unlink()
-
-    def _save_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        write_arrays(self.path / "arrays" / f"{name}.safetensors", arrays)
 
     def digests(self) -> dict[str, str]:
         """Hash of every records and arrays file, by its path in the folder."""
@@ -332,21 +291,43 @@ class Run:
         return {path.relative_to(self.path).as_posix(): digest(path) for path in files}
 
 
-def closest_shards(shards: Mapping[str, Records]) -> dict[int, str]:
-    """For each fooled sample the shard that holds its adversarial input at the smallest eps."""
-    best: dict[int, tuple[float, str]] = {}
-    for name, records in shards.items():
-        fooled = records.outcome == Outcome.FOOLED
-        for sample, eps in zip(records.sample_id[fooled].tolist(), records.eps[fooled].tolist(), strict=True):
-            best[sample] = min(best.get(sample, (eps, name)), (eps, name))
-    return {sample: name for sample, (_, name) in best.items()}
+def merge_attacks(attacks: Sequence[Records]) -> Records:
+    """The row of each sample from the rows of all attacks of a stage on it, which descend through the budgets.
+
+    Sizes and classes are those of the closest adversarial input, the margin is that of the last attack, the queries until success
+    are those of the first, and costs add up.
+    """
+    records = rows.concatenate([NO_ROWS, *attacks])
+    if not len(records):
+        return records
+    ids, inverse = np.unique(records.sample_id, return_inverse=True)
+    order = np.lexsort((-np.ma.getdata(records.attacked), records.sample_id))
+    starts = np.searchsorted(records.sample_id[order], ids)
+    ends = np.append(starts[1:], len(order)) - 1
+    first, last = order[starts], order[ends]
+    closest = order[np.maximum(ends - np.ma.getmaskarray(records.broken)[last], starts)]
+    merged = rows.take(records, closest)
+    columns = {name: np.bincount(inverse, getattr(records, name), len(ids)) for name in SUMS}
+    failed = np.flatnonzero(records.outcome[last] == Outcome.FAILED)
+    outcome = merged.outcome.copy()
+    outcome[failed] = str(Outcome.FAILED)
+    return replace(
+        merged,
+        attacked=records.attacked[first],
+        outcome=outcome,
+        margin=records.margin[last],
+        queries_to_success=records.queries_to_success[first],
+        **{name: values.astype(getattr(records, name).dtype) for name, values in columns.items()},
+    )
 
 
-def telling_shards(shards: Mapping[str, Records]) -> dict[int, str]:
-    """For each attacked sample the shard whose arrays speak of it: that of its closest input, otherwise the first one."""
+def holders_of(groups: Mapping[str, Records]) -> dict[int, str]:
+    """For each sample the group whose arrays speak of it: that of its closest input, or of its only attack."""
     holders: dict[int, str] = {}
-    for name in sorted(shards):
-        records = shards[name]
-        for sample in np.unique(records.sample_id[records.outcome != Outcome.FAILED]).tolist():
-            holders.setdefault(int(sample), name)
-    return holders | closest_shards(shards)
+    lowest: dict[int, float] = {}
+    for name, records in groups.items():
+        broken = np.ma.filled(records.broken, np.inf)
+        for sample, eps in zip(records.sample_id.tolist(), broken.tolist(), strict=True):
+            if sample not in lowest or eps < lowest[sample]:
+                holders[sample], lowest[sample] = name, eps
+    return holders

@@ -232,12 +232,12 @@ class RunManifest(GrowingManifest):
         return self
 
     def _check_files(self) -> None:
-        """Check that the files are exactly the parts of the cells: one of rows for each, and arrays that belong to them."""
+        """Check that the files are those of the cells: rows of each first check, and of stages rows and arrays."""
         cells = {cell for entry in (*self.models, *(self.stages if any(self.eps) else ())) for cell in entry.cells.values()}
         rows = {f"records/part-{cell}.parquet" for cell in cells}
         arrays = {name for name in self.files if ARRAYS.fullmatch(name) and re.split("[-.]", name)[1] in cells}
-        if self.files.keys() - arrays != rows:
-            wrong = sorted((self.files.keys() - arrays) ^ rows)
+        first = {f"records/part-{cell}.parquet" for model in self.models for cell in model.cells.values()}
+        if wrong := sorted((self.files.keys() - arrays - rows) | (first - self.files.keys())):
             raise misfit(f"lists {abbreviate(wrong[0])} in files, or lacks it, and its models and stages say otherwise")
 
 

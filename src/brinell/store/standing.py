@@ -41,9 +41,7 @@ def _claimed(reason: str) -> Standing:
 
 
 REPLAY = "replay of the drawn samples"
-STORED = (
-    "the model's answer to the stored input for the smallest budget of each sample; replay of the drawn samples for the others"
-)
+STORED = "the model's answer to the stored input"
 RUN_COLUMNS: Mapping[str, Standing] = {
     "model": _recomputed("request"),
     "sample_id": _recomputed("request and data"),
@@ -53,19 +51,20 @@ RUN_COLUMNS: Mapping[str, Standing] = {
     "clean_confidence": _recomputed("the model's answer to every clean input"),
     "attack": _recomputed("request"),
     "distance": _recomputed("request"),
-    "eps": _recomputed("request"),
-    "radius": _recomputed("request, and the recommendation that it names"),
+    "unit": _recomputed("request, and the recommendation that it names"),
+    "attacked": _recomputed("request and the rows of the stages before"),
+    "broken": _recomputed(STORED),
     "outcome": _recomputed(
         "the first check and the stored inputs, which make every success certain; of robust samples, replay of the drawn ones"
     ),
     "adv_pred": _recomputed(STORED),
     "adv_confidence": _recomputed(STORED),
     "adv_margin": _recomputed(STORED),
-    "best_margin": _recomputed(REPLAY + "; of clean rows, the model's answer to every clean input"),
-    "linf": _recomputed(STORED.replace("the model's answer to ", "")),
-    "l2": _recomputed(STORED.replace("the model's answer to ", "")),
-    "l1": _recomputed(STORED.replace("the model's answer to ", "")),
-    "l0": _recomputed(STORED.replace("the model's answer to ", "")),
+    "margin": _recomputed(REPLAY + "; of clean rows, the model's answer to every clean input"),
+    "linf": _recomputed("the stored input"),
+    "l2": _recomputed("the stored input"),
+    "l1": _recomputed("the stored input"),
+    "l0": _recomputed("the stored input"),
     "quantised_pred": _recomputed(STORED),
     "quantised_within": _recomputed(STORED),
     "forwards": _recomputed(REPLAY + "; the plan bounds the others"),

@@ -58,7 +58,7 @@ def test_stored_adversarial_examples_replace_random_changes(result, run):
     assert ((ssim(x0, below) >= 0.9) & (psnr(x0, below) >= 30)).all()
     assert ((ssim(x0, above) < 0.9) | (psnr(x0, above) < 30)).all()
     rows = Run.open(run).records()
-    assert set(examples.ids.tolist()) == set(rows.sample_id[rows.outcome == "fooled"].tolist())
+    assert set(examples.ids.tolist()) == set(rows.sample_id[rows.outcome == "broken"].tolist())
 
 
 def page_folder(result):

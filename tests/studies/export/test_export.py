@@ -74,8 +74,8 @@ def test_csv_holds_every_row(run, tmp_path):
     rows, records = table(tmp_path / "rows.csv"), run.records()
     assert list(rows[0]) == list(COLUMNS) and len(rows) == len(records)
     assert [row["outcome"] for row in rows] == records.outcome.tolist()
-    masked = np.ma.getmaskarray(np.ma.asarray(records.best_margin))
-    assert masked.any() and [row["best_margin"] == "" for row in rows] == masked.tolist()
+    masked = np.ma.getmaskarray(np.ma.asarray(records.margin))
+    assert masked.any() and [row["margin"] == "" for row in rows] == masked.tolist()
     assert [int(row["forwards"]) for row in rows] == records.forwards.tolist()
 
 

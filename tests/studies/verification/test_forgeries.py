@@ -10,7 +10,7 @@ import pytest
 
 import brinell
 from _cli import audit_arguments
-from _forger import Forger, survive
+from _forger import Forger, survive, whitewash
 from _helpers import workspace
 from _refusals import refused
 from brinell.cli import run as cli
@@ -32,18 +32,11 @@ def honest(tmp_path_factory):
     return work / "honest"
 
 
-def whitewash(forger, count, *, arrays):
-    """Make samples robust in every stage, with the rows of attacks that fail at the largest budget."""
-    names = [stage["name"] for stage in forger.manifest["stages"]]
-    samples = sorted({row["sample_id"] for row in forger.select(outcome="fooled")})[:count]
-    for sample in samples:
-        for name in names:
-            rows = sorted(forger.select(name, samples=[sample]), key=lambda row: row["eps"])
-            cost = {"forwards": 1 if name == "fgsm" else 4, "backwards": 1 if name == "fgsm" else 3}
-            for row in rows:
-                survive(row)
-                row |= {"outcome": "survived_above", "forwards": 0, "backwards": 0, "best_margin": None, "seconds": 0.0}
-            rows[-1] |= {"outcome": "survived", "best_margin": -0.5} | cost
+def hide(forger, count, *, arrays):
+    """Make samples robust in every stage."""
+    samples = sorted({row["sample_id"] for row in forger.select(outcome="broken")})[:count]
+    once = {"forwards": 1, "backwards": 1}
+    whitewash(forger, samples, lambda stage: once if stage == "fgsm" else {"forwards": 4, "backwards": 3})
     if arrays:
         forger.delete_inputs(samples)
 
@@ -66,18 +59,18 @@ def remove_stage(forger):
 
 def add_part(forger):
     """Add a second file beside a part, with the same samples, all robust."""
-    file, rows = next((file, rows) for file, rows in forger.rows.items() if any(row["outcome"] == "fooled" for row in rows))
+    file, rows = next((file, rows) for file, rows in forger.rows.items() if any(row["outcome"] == "broken" for row in rows))
     twin = file.with_stem(f"{file.stem}-x")
     forger.files[twin], forger.rows[twin] = forger.files[file], [dict(row) for row in rows]
     for row in forger.rows[twin]:
-        if row["outcome"] == "fooled":
+        if row["outcome"] == "broken":
             survive(row)
 
 
 def state_randomness(forger):
     """State that the model answers at random, as if its robust samples could not be attacked again."""
     name = forger.manifest["models"][0]["name"]
-    whitewash(forger, 6, arrays=True)
+    hide(forger, 6, arrays=True)
     for check in forger.manifest["checks"][name]:
         if check["code"] == Code.RANDOM:
             check["passed"] = False
@@ -92,7 +85,7 @@ def fail_checks(forger):
 
 def exchange_audits(forger):
     """Give every second sample the rows of another, so that all sums stay."""
-    first, second = sorted({row["sample_id"] for row in forger.select("fgsm", "fooled")})[:2]
+    first, second = sorted({row["sample_id"] for row in forger.select("fgsm", "broken")})[:2]
     for rows in forger.rows.values():
         for row in rows:
             row["sample_id"] = {first: second, second: first}.get(row["sample_id"], row["sample_id"])
@@ -113,7 +106,7 @@ def change_request_and_manifest(forger):
 
 def fail_with_reason(forger):
     """Mark samples as failed, with a reason in the manifest, so that they leave the denominator."""
-    samples = sorted({row["sample_id"] for row in forger.select(outcome="fooled")})[:2]
+    samples = sorted({row["sample_id"] for row in forger.select(outcome="broken")})[:2]
     failures = {str(sample): "the server refuses it" for sample in samples}
     forger.manifest["failed"] = {forger.manifest["models"][0]["name"]: {"clean": failures}}
     for row in forger.select(samples=samples):
@@ -122,7 +115,7 @@ def fail_with_reason(forger):
             "outcome": "failed",
             "clean_pred": -1,
             "clean_confidence": 0.0,
-            "best_margin": None,
+            "margin": None,
             "forwards": 0,
             "backwards": 0,
         }
@@ -135,9 +128,9 @@ def remove_checks(forger):
 
 FORGERIES = {
     "an attack that failed, its input deleted": forge_failure_without_input,
-    "every stage failed on one": lambda f: whitewash(f, 1, arrays=True),
-    "every stage failed on six": lambda f: whitewash(f, 6, arrays=True),
-    "every stage failed, arrays left": lambda f: whitewash(f, 2, arrays=False),
+    "every stage failed on one": lambda f: hide(f, 1, arrays=True),
+    "every stage failed on six": lambda f: hide(f, 6, arrays=True),
+    "every stage failed, arrays left": lambda f: hide(f, 2, arrays=False),
     "spared": lambda f: f.change("outcome", "spared", attack="fgsm", outcome="survived"),
     "labels are predictions": lambda f: (
         f.change("label", lambda row: row["clean_pred"]) or f.change("outcome", "correct", attack="clean")

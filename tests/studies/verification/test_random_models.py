@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file
 
 import brinell
-from _forger import Forger, survive
+from _forger import Forger, whitewash
 from brinell.core.errors import BrinellError
 from brinell.store.files import write_arrays
 from brinell.studies.verification.comparison import CHANCE, is_suspicious, rank_chance
@@ -50,14 +50,9 @@ def test_an_honest_run_of_a_random_model_is_proved(honest, data):
 def test_robust_samples_of_a_random_model_are_not_invented(honest, data, tmp_path):
     forger = Forger(shutil.copytree(honest, tmp_path / "run"))
     stage = forger.manifest["stages"][0]["name"]
-    samples = sorted({row["sample_id"] for row in forger.select(stage, "fooled")})[:6]
-    cost = {name: max(row[name] for row in forger.select(stage)) for name in ("forwards", "backwards")}
-    for sample in samples:
-        rows = sorted(forger.select(stage, samples=[sample]), key=lambda row: row["eps"])
-        for row in rows:
-            survive(row)
-            row |= {"outcome": "survived_above", "forwards": 0, "backwards": 0, "best_margin": None}
-        rows[-1] |= {"outcome": "survived", "best_margin": -0.5} | cost
+    samples = sorted({row["sample_id"] for row in forger.select(stage, "broken")})[:6]
+    cost = {name: max(row[name] for row in forger.select(stage, "survived")) for name in ("forwards", "backwards")}
+    whitewash(forger, samples, lambda stage: cost)
     for file in (forger.path / "arrays").glob("part-*"):
         write_arrays(file, {name: array for name, array in load_file(file).items() if int(name) not in samples})
     forger.save()

@@ -11,12 +11,13 @@ import numpy as np
 from markupsafe import Markup, escape
 from pydantic import PrivateAttr
 
+from brinell.analysis.curve import dense_table
 from brinell.analysis.folder_result import Result, framed_page
 from brinell.analysis.gate import GateResult
 from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.analysis.thresholds import ThresholdModel, ThresholdResult
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array, has_broken
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
@@ -123,10 +124,10 @@ class _WithRun(Result):
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
         most = math.inf if eps is None else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
         rows = run.records()
-        selected = (rows.model == result.model) & (rows.outcome == Outcome.FOOLED) & (rows.eps <= most)
+        selected = (rows.model == result.model) & has_broken(rows) & (np.ma.filled(rows.broken, np.inf) <= most)
         selected &= np.isin(rows.attack, names if attack is None else [attack])
         best: dict[int, tuple[float, int, str]] = {}
-        for sample, budget, stage in zip(rows.sample_id[selected], rows.eps[selected], rows.attack[selected], strict=True):
+        for sample, budget, stage in zip(rows.sample_id[selected], rows.broken[selected], rows.attack[selected], strict=True):
             candidate = float(budget), names.index(str(stage)), str(stage)
             best[int(sample)] = min(best.get(int(sample), candidate), candidate)
         inputs: dict[int, Array] = {}
@@ -141,12 +142,13 @@ class _WithRun(Result):
             attack=tuple(best[sample][2] for sample in ids),
         )
 
-    def to_pandas(self, table: str | None = None) -> Any:
-        """The records as a data frame, one row per model, sample, attack and budget; or one of the tables of the page.
+    def to_pandas(self, table: str | None = None, *, dense: bool = False) -> Any:
+        """The records as a data frame, one row per model, sample and stage that attacked it; or one of the tables of the page.
 
         Args:
             table: robust_accuracy, per_class, total_drop, stages, checks, distributions, or comparison (if the run has several
                 models); None for the per-sample rows, whose columns docs/reference/records.md describes.
+            dense: in place of the rows, the state of each model, sample, attack and budget, which follows from them.
 
         Raises:
             RequestError: pandas is not installed, or there is no such table.
@@ -155,6 +157,9 @@ class _WithRun(Result):
             import pandas
         except ImportError:
             raise RequestError("pandas is not installed, which makes data frames: pip install 'brinell[pandas]'") from None
+        if table is None and dense:
+            run = self._open_run()
+            return pandas.DataFrame(dense_table(run.records(), run.manifest))
         if table is None:
             return parquet.to_table(self._open_run().records()).to_pandas()
         file = self._open_run().path / "tables" / f"{table.removesuffix('.csv')}.csv"

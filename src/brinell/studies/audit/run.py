@@ -165,5 +165,5 @@ def open_result(folder: Path) -> result.Audit | result.ThresholdAudit:
 def _summary(run: Run, name: str) -> AuditResult | ThresholdResult:
     """Result of a run from its records."""
     if threshold_of(run.manifest) is not None:
-        return of_thresholds.summarise(run.manifest, run.records_in_place(), name)
-    return summarise(run.manifest, run.records_in_place(), name)
+        return of_thresholds.summarise(run.manifest, run.records(), name)
+    return summarise(run.manifest, run.records(), name)

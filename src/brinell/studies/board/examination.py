@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.grid import grid, worst_case
+from brinell.analysis.curve import grid, worst_case
 from brinell.analysis.results import ModelResult
 from brinell.analysis.robust_accuracy import criterion, judging, summarise
 from brinell.core.errors import BrinellError, RequestError, one_line

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.analysis.grid import RIGHT, UNJUDGED, grid, worst_case
-from brinell.analysis.grid import WRONG as STATE_WRONG
+from brinell.analysis.curve import RIGHT, UNJUDGED, grid, worst_case
+from brinell.analysis.curve import WRONG as STATE_WRONG
 from brinell.analysis.robust_accuracy import judging
 from brinell.bounds._graph import Graph
 from brinell.bounds._trace import trace
@@ -342,7 +342,7 @@ def _nearest(run: Run, model: str) -> dict[int, Array]:
     column = getattr(records, str(run.manifest["request"]["norm"]))
     for stage in run.manifest["stages"]:
         name = str(stage["name"])
-        of_stage = (records.attack.astype(str) == name) & np.isfinite(column)
+        of_stage = (records.attack.astype(str) == name) & np.isfinite(np.ma.filled(column, np.nan))
         inputs = run.adversarial(model, name, sorted(run.stored(model, name)))
         for sample, example in inputs.items():
             distances = column[of_stage & (records.sample_id == sample)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.compare import Side, side
-from brinell.analysis.grid import RIGHT, grid, worst_case
-from brinell.analysis.grid import WRONG as MISCLASSIFIED
+from brinell.analysis.curve import RIGHT, grid, worst_case
+from brinell.analysis.curve import WRONG as MISCLASSIFIED
 from brinell.analysis.robust_accuracy import judging, summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.analysis.grid import stage_label
+from brinell.analysis.curve import stage_label
 from brinell.core import losses, norms
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
@@ -296,7 +296,7 @@ class _Examination:
 
     def _adversarial_positions(self) -> dict[str, Array]:
         """By stage, the positions of the samples for which the run stores an adversarial input within eps."""
-        fooled = (self.rows.outcome == Outcome.FOOLED) & (self.rows.eps <= self.eps * (1 + 1e-9))
+        fooled = np.ma.filled(self.rows.broken, np.inf) <= self.eps * (1 + 1e-9)
         fooled_ids = {stage.name: self.rows.sample_id[fooled & (self.rows.attack == stage.name)] for stage in self.plan.stages}
         return {name: np.flatnonzero(np.isin(self.ids, samples)) for name, samples in fooled_ids.items()}
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array, has_broken
 from brinell.core.streams import Streams
 from brinell.store.run import Run
 from brinell.studies.epsilon import perception
@@ -72,7 +72,7 @@ def load_examples(folder: Path, digest: str, name: str, n: int) -> StoredExample
         raise RequestError(f"{folder} was made from other data than {name}: use a run on {name}")
     rows, norm = run.records(), str(run.manifest["distance"])
     size = getattr(rows, norm, None)
-    fooled = np.flatnonzero((rows.outcome == Outcome.FOOLED.value) & (rows.sample_id < n))
+    fooled = np.flatnonzero(has_broken(rows) & (rows.sample_id < n))
     if size is None or not len(fooled):
         raise RequestError(f"{folder} contains no adversarial example in linf, l2, l1 or l0: audit with larger budgets")
     order = fooled[np.argsort(np.ma.filled(size[fooled].astype(np.float64), np.inf), kind="stable")]

@@ -15,7 +15,7 @@ from torch import Tensor
 from brinell.analysis.masks import placements_of, sensitivity
 from brinell.core.contracts import Dataset, Model
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array, has_broken
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request
@@ -52,8 +52,8 @@ class AdversarialDataset:
         self._run, self._dataset, self._model = run, dataset, model
         self.name, self.domain, self.classes, self.info = dataset.name, dataset.domain, dataset.classes, dataset.info
         records = run.records()
-        rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED))
-        rows = rows[np.argsort(records.eps[rows], kind="stable")]
+        rows = np.flatnonzero((records.model == model) & has_broken(records))
+        rows = rows[np.argsort(records.broken[rows], kind="stable")]
         ids, first = np.unique(records.sample_id[rows], return_index=True)
         self.ids = ids.astype(np.int64)
         """(n,) positions of the fooled samples, ascending."""

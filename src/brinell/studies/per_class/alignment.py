@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.compare import Side
-from brinell.analysis.grid import RIGHT, UNJUDGED, eps_index, grid, worst_case
+from brinell.analysis.curve import RIGHT, UNJUDGED, eps_index, grid, worst_case
 from brinell.analysis.results import ModelResult
 from brinell.analysis.robust_accuracy import judging, summarise_model
 from brinell.core.errors import RequestError, option
-from brinell.core.record import CLEAN, Array
+from brinell.core.record import Array
 from brinell.store import rows
 
 TELLING = 0.1
@@ -136,7 +136,6 @@ def _aligned(side: Side, name: str, ids: Array, budgets: Array, texts: list[str]
     """One model on the common samples and budgets."""
     records = side.records
     mask = (records.model == side.model) & np.isin(records.sample_id, ids)
-    mask &= (records.attack == CLEAN) | (eps_index(budgets, records.eps) >= 0)
     selected = rows.take(records, mask)
     data = side.manifest["data"] | {"n": len(ids)}
     manifest = dict(side.manifest) | {"data": data, "eps": budgets.tolist(), "eps_text": texts}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array, has_broken
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.job import refuse_request
@@ -124,7 +124,7 @@ def _load_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generat
     if run.manifest["data"]["digest"] != dataset.digest():
         raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
     rows = run.records()
-    fooled = np.flatnonzero((rows.outcome == Outcome.FOOLED.value) & (rows.attack != "clean"))
+    fooled = np.flatnonzero(has_broken(rows))
     n, equal = _split_trials(request)
     ids: list[int] = []
     clean, changed = [], []

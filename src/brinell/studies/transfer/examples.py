@@ -15,7 +15,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.oracle import Batch
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.bench import Bench, pairs_of
@@ -167,10 +167,11 @@ def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[floa
             f"{plan.dataset.name} is not the data of {source.folder}: pass {option('data')} {run.manifest['data']['spec']}"
         )
     records = run.records()
-    mask = (records.model == name) & (records.outcome == Outcome.FOOLED) & (records.radius <= plan.eps * (1 + 1e-9))
+    radius = np.ma.filled(records.broken * records.unit, np.inf)
+    mask = (records.model == name) & (radius <= plan.eps * (1 + 1e-9))
     best: dict[int, tuple[float, str]] = {}
     for sample, eps, stage in zip(
-        records.sample_id[mask].tolist(), records.eps[mask].tolist(), records.attack[mask], strict=True
+        records.sample_id[mask].tolist(), records.broken[mask].tolist(), records.attack[mask], strict=True
     ):
         best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
     if not best:

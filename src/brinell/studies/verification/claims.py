@@ -13,7 +13,7 @@ from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
 from brinell.core.norms import per_sample
 from brinell.core.quantise import quantise
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Outcome, Records, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
@@ -55,7 +55,7 @@ class Claims:
             (n,) bool: samples that attacks may break according to the run; None if rows are missing.
         """
         cells = [stage_cell(self.plan, source, stage) for stage in self.plan.stages if len(self.plan.levels)]
-        if not all(self.run.has_part(cell) for cell in (clean_cell(self.plan, source), *cells)):
+        if not self.run.has_part(clean_cell(self.plan, source)):
             return None
         clean = self.run.part(clean_cell(self.plan, source))
         self._is_random = self._answers_at_random(model, clean.sample_id[clean.outcome != Outcome.FAILED][:PROBES])
@@ -91,7 +91,7 @@ class Claims:
                 contradicts = torch.where(is_met, margin <= -slack, margin > slack).cpu().numpy()
                 description = "the clean input meets the criterion, or fails to, other than recorded"
                 self._notes.note(f"{source.name} clean", description, ids[contradicts].tolist())
-            values = {"clean_confidence": records.clean_confidence[rows], "best_margin": records.best_margin[rows]}
+            values = {"clean_confidence": records.clean_confidence[rows], "margin": records.margin[rows]}
             self._check_values(f"{source.name} clean", source, model, self._inputs(ids), records, rows, values, self.plan.eot)
         self._check_failed(source, model, records)
         self._notes.note(
@@ -204,12 +204,9 @@ class Claims:
         return criterion.margin(mean, y, x), slack
 
     def _check_adversarial(self, source: ModelSource, stage: Stage, model: Model, records: Records) -> None:
-        """Judge the stored input of each fooled sample at the smallest budget at which it is fooled."""
+        """Judge the stored input of each sample that the stage broke."""
         location = f"{source.name} {stage.name}"
-        fooled = np.flatnonzero(records.outcome == Outcome.FOOLED)
-        order = fooled[np.lexsort((records.eps[fooled], records.sample_id[fooled]))]
-        first = np.unique(records.sample_id[order], return_index=True)[1]
-        for rows in _chunks(order[first]):
+        for rows in _chunks(np.flatnonzero(has_broken(records))):
             ids = records.sample_id[rows]
             try:
                 stored = self.run.adversarial(source.name, stage.name, ids.tolist())
@@ -251,7 +248,7 @@ class Claims:
         low, high = domain.bounds(x)
         in_bounds = (x >= low - domain.slack) & (x <= high + domain.slack)
         require(in_bounds.flatten(1).all(1), "the stored input leaves the bounds of the data")
-        eps = torch.as_tensor(records.radius[rows], dtype=torch.float32, device=x.device)
+        eps = torch.as_tensor(np.ma.getdata(records.broken)[rows] * records.unit[rows], dtype=torch.float32, device=x.device)
         limit = eps + tolerance(eps, self.plan.distance, domain)
         require(size(self.plan.distance, x, x0) <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")
         for name in ("linf", "l2", "l1", "l0"):

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.record import BROKEN, Array, Outcome, Records
+from brinell.core.record import Array, Records
 
 EXACT = (
+    "attacked",
+    "broken",
     "outcome",
     "adv_pred",
     "quantised_pred",
@@ -25,7 +27,7 @@ EXACT = (
 )
 """Columns that a replay repeats exactly."""
 FIRST_SUCCESS = "queries_to_success"
-MARGINS = ("adv_margin", "best_margin")
+MARGINS = ("adv_margin", "margin")
 SIZES = ("linf", "l2", "l1", "l0")
 TOLERANCE = 1e-3
 """Differences that count as equal: of margins as a share of the clean margin, of sizes as a share of size or budget."""
@@ -45,12 +47,10 @@ UNNOTICED = 2
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of a stage beside those of its replay; arrays (rows,) are aligned."""
+    """Rows of attacked samples in a stage beside those of its replay; arrays (rows,) are aligned."""
 
     samples: Array
     """Ids of the samples."""
-    attacked: Array
-    """True for rows that an attack decided, in the run or in the replay."""
     deviating: Mapping[str, Array]
     """By column: true where the replay came out differently."""
     contradicting: Array
@@ -74,19 +74,17 @@ def compare_rows(recorded: Records, replayed: Records, clean_margin: Array) -> C
     deviating = {name: _differs(getattr(recorded, name), getattr(replayed, name)) for name in (*EXACT, FIRST_SUCCESS)}
     apart = {name: _distance(getattr(recorded, name), getattr(replayed, name)) for name in (*MARGINS, *SIZES, "adv_confidence")}
     deviating |= {name: apart[name] > TOLERANCE * scale for name in MARGINS}
-    deviating |= {name: apart[name] > TOLERANCE * np.maximum(_filled(getattr(recorded, name)), recorded.radius) for name in SIZES}
+    radius = _filled(recorded.broken) * recorded.unit
+    deviating |= {name: apart[name] > TOLERANCE * np.maximum(_filled(getattr(recorded, name)), radius) for name in SIZES}
     deviating["adv_confidence"] = apart["adv_confidence"] > TOLERANCE
-    outcomes = recorded.outcome.astype(str), replayed.outcome.astype(str)
-    decided = [np.isin(outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)]) for outcome in outcomes]
-    broken = [np.isin(outcome, sorted(map(str, BROKEN))) for outcome in outcomes]
-    lead = np.maximum(np.abs(_filled(replayed.adv_margin)), np.abs(_filled(replayed.best_margin)))
-    contradicting = (broken[0] != broken[1]) & decided[1] & (lead > NEAR * scale)
-    equal_outcome = ~deviating["outcome"]
+    lead = np.maximum(np.abs(_filled(replayed.adv_margin)), np.abs(_filled(replayed.margin)))
+    contradicting = deviating["broken"] & (lead > NEAR * scale)
+    equal_outcome = ~(deviating["broken"] | deviating["outcome"])
     contradicting |= equal_outcome & np.any([apart[name] > CLEAR_MARGIN * scale for name in MARGINS], axis=0)
     for name in ("forwards", "backwards"):
         costs = [np.asarray(getattr(records, name), dtype=float) for records in (recorded, replayed)]
         contradicting |= equal_outcome & (np.abs(costs[0] - costs[1]) > CLEAR_COST * np.maximum(*costs))
-    return Comparison(recorded.sample_id, decided[0] | decided[1], deviating, contradicting)
+    return Comparison(recorded.sample_id, deviating, contradicting)
 
 
 def is_suspicious(levels: Array) -> bool:

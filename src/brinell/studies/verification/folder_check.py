@@ -10,7 +10,7 @@ import numpy as np
 
 from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError
-from brinell.core.record import CLEAN, Outcome, Records
+from brinell.core.record import CLEAN, Records, has_broken
 from brinell.store.folder import fitting
 from brinell.store.row_rules import make_cells
 from brinell.store.run import Run
@@ -79,7 +79,7 @@ def check_folder(run: Run, notes: Notes) -> int:
 
 def _check_arrays(run: Run, name: str, stage: str, records: Records, notes: Notes) -> None:
     """Check that an input is stored for exactly the fooled samples, and that its shape and bounds are those of the data."""
-    location, fooled = f"{name} {stage}", np.unique(records.sample_id[records.outcome == Outcome.FOOLED])
+    location, fooled = f"{name} {stage}", records.sample_id[has_broken(records)]
     try:
         domain = Domain.from_json(run.manifest["data"]["domain"])
         arrays = run.adversarial(name, stage, fooled.tolist())
@@ -89,7 +89,7 @@ def _check_arrays(run: Run, name: str, stage: str, records: Records, notes: Note
         return
     fooled_ids = set(fooled.tolist())
     notes.note(location, "the adversarial input is not stored", sorted(fooled_ids - stored))
-    notes.note(location, "an adversarial input is stored, but no row is fooled", sorted(stored - fooled_ids))
+    notes.note(location, "an adversarial input is stored, but no row says that the sample is broken", sorted(stored - fooled_ids))
     shaped = {sample: array for sample, array in arrays.items() if array.shape == tuple(domain.shape)}
     notes.note(location, f"the stored input is not of shape {tuple(domain.shape)}", sorted(arrays.keys() - shaped.keys()))
     low, high = np.min(domain.low) - domain.slack, np.max(domain.high) + domain.slack

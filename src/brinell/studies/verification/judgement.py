@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brinell.core.checks import Code
-from brinell.core.record import Array, Outcome, Records
+from brinell.core.record import Array, Records, has_broken
 from brinell.engine import provenance
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import ModelSource, Plan
@@ -41,8 +41,6 @@ class Judgement:
 
     rows: int = 0
     """Rows that were computed again."""
-    attacked: int = 0
-    """Rows among them that an attack decided."""
     deviations: int = 0
     """Rows that came out differently by no more than rounding explains."""
     is_random: bool = False
@@ -94,10 +92,10 @@ def judge_replay(
     else:
         for stage in plan.stages if len(plan.levels) else ():
             _judge_stage(run, plan, source, stage, replayed, exact, judgement, notes)
-        if judgement.deviations > max(1, MOST_DEVIATIONS * judgement.attacked):
+        if judgement.deviations > max(1, MOST_DEVIATIONS * judgement.rows):
             notes.note(
                 f"{source.name} replay",
-                f"{judgement.deviations} of {judgement.attacked} attacked rows come out differently; honest runs show at most "
+                f"{judgement.deviations} of {judgement.rows} rows come out differently; honest runs show at most "
                 f"{MOST_DEVIATIONS:.0%}, on other machines",
             )
     return judgement
@@ -277,13 +275,15 @@ def _judge_stage(
     notes: Notes,
 ) -> None:
     """Compare the drawn rows of a stage."""
-    rows = replayed.stage_rows(stage)
-    if rows is None:
+    replay = replayed.stage_rows(stage)
+    if replay is None:
         return
-    margin = replayed.clean_margin(rows[0].sample_id)
-    comparison, unstable = compare_rows(*rows, margin), replayed.unstable_rows(stage, margin)
+    rows, apart = replay
+    location, ids = f"{source.name} {stage.name} replay", rows[0].sample_id
+    notes.note(location, "the sample is attacked in the run, or in its replay, but not in both", apart)
+    margin = replayed.clean_margin(ids)
+    comparison, unstable = compare_rows(*rows, margin), replayed.unstable_rows(stage, ids, margin)
     judgement.rows += len(comparison.samples)
-    judgement.attacked += int(comparison.attacked.sum())
     wrong = comparison.deviates if exact else comparison.contradicting & ~unstable
     judgement.deviations += int((comparison.deviates & ~wrong & ~unstable).sum())
     if not exact and unstable.any():
@@ -291,7 +291,7 @@ def _judge_stage(
     if wrong.any():
         columns = ", ".join(name for name, differs in comparison.deviating.items() if (differs & wrong).any())
         notes.note(
-            f"{source.name} {stage.name} replay",
+            location,
             f"the row comes out differently when the attack is carried out again ({columns})",
             np.unique(comparison.samples[wrong]),
         )
@@ -348,7 +348,7 @@ def _lowest_levels(plan: Plan, replayed: ReplayedAudit, judgement: Judgement) ->
     levels = np.full((2, len(plan.ids)), len(plan.levels))
     for stage in plan.stages if len(plan.levels) else ():
         rows = replayed.stage_rows(stage)
-        for side, records in enumerate(rows or ()):
+        for side, records in enumerate(rows[0] if rows else ()):
             _lower(levels[side], plan, records)
             judgement.rows += len(records) if side else 0
     return levels
@@ -356,6 +356,6 @@ def _lowest_levels(plan: Plan, replayed: ReplayedAudit, judgement: Judgement) ->
 
 def _lower(lowest: Array, plan: Plan, records: Records) -> None:
     """Enter the smallest budgets at which rows break into `lowest`, (n,) indices of budgets."""
-    fooled = records.outcome == Outcome.FOOLED
-    index = np.searchsorted(plan.ids, records.sample_id[fooled])
-    np.minimum.at(lowest, index, np.searchsorted(plan.levels, records.eps[fooled]))
+    broken = has_broken(records)
+    index = np.searchsorted(plan.ids, records.sample_id[broken])
+    np.minimum.at(lowest, index, np.searchsorted(plan.levels, records.broken[broken]))

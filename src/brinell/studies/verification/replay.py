@@ -10,14 +10,13 @@ row of a stage comes out differently, the stage runs once more in the company th
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from brinell.core.model import Model
-from brinell.core.record import Array, Records
+from brinell.core.record import Array, Outcome, Records
 from brinell.engine.audit import ACCUMULATED_KEYS
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
@@ -28,7 +27,7 @@ from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun
 from brinell.engine.state import State
 from brinell.store import rows
-from brinell.store.run import Run
+from brinell.store.run import NO_ROWS, Run
 from brinell.studies.verification.comparison import compare_rows
 
 DERIVED_KEYS = (*ACCUMULATED_KEYS, "repairs")
@@ -49,10 +48,7 @@ class Draft(Run):
     def save_manifest(self) -> None:
         """Write nothing."""
 
-    def check_rows(self) -> None:
-        """Check nothing: the rows were checked with the manifest as it is stored."""
-
-    def drop_shards(self, cell: str) -> None:
+    def drop_groups(self, cell: str) -> None:
         """Delete nothing."""
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
@@ -103,7 +99,9 @@ class ReplayedAudit(ModelAudit):
             for scratch in self.scratches
         ]
         self._drawn, self._clean_margins = drawn, np.zeros(len(plan.ids))
-        self._in_company = set[str]()
+        self._recorded: dict[str, Records] = {}
+        self._replayed: dict[str, tuple[Records, ...]] = {}
+        """By stage, the new rows of the drawn samples, and where they came out otherwise those in the company that they had."""
         self.attacking = set[str]()
         """Stages that attacked a drawn sample again."""
 
@@ -118,54 +116,59 @@ class ReplayedAudit(ModelAudit):
         stored, made = self.draft.clean(cell), self.draft.gallery.get(cell, {})
         return stored.keys() != made.keys() or not all(np.array_equal(stored[sample], made[sample]) for sample in made)
 
-    def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
+    def _stage_rows(self, stage: Stage, state: State) -> Records:
         """Attack the drawn samples again, then go on with the recorded rows of all samples."""
         self._clean_margins = state.clean_margin
-        if stage.name not in self.source.skipped:
-            unbroken = np.full_like(state.broken, len(self.plan.levels))
-            before = replace(state, broken=unbroken) if stage.turn.alone else state
-            followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
-            spared = self._spared_samples(stage, before)
-            if (self._drawn & ~spared & before.correct & (before.broken > 0)).any():
-                self.attacking.add(stage.name)
-            AttackRun(self._again[0], stage, before, spared | ~self._drawn, followed)()
-            if self._comes_out_otherwise(stage):
-                self._in_company.add(stage.name)
-                AttackRun(self._again[1], stage, before, spared, followed)()
-        return super()._run_stage(stage, state)
-
-    def _comes_out_otherwise(self, stage: Stage) -> bool:
-        """True if a row of the drawn samples differs from the recorded one."""
-        rows = self.stage_rows(stage)
-        return rows is not None and bool(compare_rows(*rows, self.clean_margin(rows[0].sample_id)).deviates.any())
+        if stage.name in self.source.skipped:
+            return NO_ROWS
+        recorded, before = self.run.part(stage_cell(self.plan, self.source, stage)), self._state_before(stage, state)
+        followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
+        spared = self._spared_samples(stage, before)
+        drawn = AttackRun(self._again[0], stage, before, spared | ~self._drawn, followed)
+        if len(drawn.samples):
+            self.attacking.add(stage.name)
+        self._recorded[stage.name] = self._of_drawn(recorded)
+        self._replayed[stage.name] = (self._of_drawn(drawn()),)
+        rows_, _ = self.stage_rows(stage) or (None, None)
+        if rows_ is not None and compare_rows(*rows_, self.clean_margin(rows_[0].sample_id)).deviates.any():
+            in_company = AttackRun(self._again[1], stage, before, spared, followed)()
+            self._replayed[stage.name] += (self._of_drawn(in_company),)
+        return recorded
 
     def scratch(self, stage: Stage) -> Scratch:
         """Folder with the records and arrays of the replayed stage."""
-        return self.scratches[stage.name in self._in_company]
+        return self.scratches[len(self._replayed[stage.name]) - 1]
 
     def clean_margin(self, ids: Array) -> Array:
         """(m,) lead of the true class on the clean inputs of samples, by their ids."""
         return np.asarray(self._clean_margins[np.searchsorted(self.plan.ids, ids)])
 
-    def stage_rows(self, stage: Stage) -> tuple[Records, Records] | None:
-        """The recorded and the new rows of the drawn samples in a stage, aligned; None for a stage that was skipped."""
-        if stage.name in self.source.skipped:
+    def stage_rows(self, stage: Stage) -> tuple[tuple[Records, Records], Array] | None:
+        """The recorded and the new rows of the drawn samples in a stage, aligned, and the samples that only one of both attacked.
+
+        None for a stage that was skipped.
+        """
+        if stage.name not in self._replayed:
             return None
-        return self._rows(stage, self.run), self._rows(stage, self.scratch(stage))
+        return _align(self._recorded[stage.name], self._replayed[stage.name][-1])
 
-    def unstable_rows(self, stage: Stage, clean_margin: Array) -> Array:
-        """(rows,) bool: rows of the drawn samples that come out differently in other company, aligned with `stage_rows`."""
-        if stage.name not in self._in_company:
-            return np.zeros(len(clean_margin), bool)
-        alone, in_company = (self._rows(stage, scratch) for scratch in self.scratches)
-        return compare_rows(alone, in_company, clean_margin).deviates
+    def unstable_rows(self, stage: Stage, ids: Array, clean_margin: Array) -> Array:
+        """(m,) bool: rows of the drawn samples `ids` (m,) that come out differently in other company."""
+        if len(self._replayed[stage.name]) == 1:
+            return np.zeros(len(ids), bool)
+        rows_, _ = _align(*self._replayed[stage.name])
+        lead = dict(zip(ids.tolist(), clean_margin.tolist(), strict=True))
+        comparison = compare_rows(*rows_, np.array([lead.get(sample, 1.0) for sample in rows_[0].sample_id.tolist()]))
+        return np.isin(ids, comparison.samples[comparison.deviates])
 
-    def _rows(self, stage: Stage, run: Run) -> Records:
-        """The rows of the drawn samples in a stage, by sample and budget."""
-        return _of_samples(run.part(stage_cell(self.plan, self.source, stage)), self.plan.ids[self._drawn])
+    def _of_drawn(self, records: Records) -> Records:
+        """The rows of the drawn samples that a stage attacked."""
+        is_drawn = np.isin(records.sample_id, self.plan.ids[self._drawn])
+        return rows.take(records, is_drawn & (records.outcome != Outcome.SPARED))
 
 
-def _of_samples(records: Records, ids: Array) -> Records:
-    """The rows of some samples, by sample and budget."""
-    order = np.lexsort((records.eps, records.sample_id))
-    return rows.take(records, order[np.isin(records.sample_id[order], ids)])
+def _align(first: Records, second: Records) -> tuple[tuple[Records, Records], Array]:
+    """The rows of the samples that both have, and the ids of the others."""
+    common = np.intersect1d(first.sample_id, second.sample_id)
+    aligned = tuple(rows.take(records, np.isin(records.sample_id, common)) for records in (first, second))
+    return (aligned[0], aligned[1]), np.setxor1d(first.sample_id, second.sample_id)

@@ -1,0 +1,151 @@
+"""What follows from the rows of a run: the state of each sample under each stage at each eps. All else is counting in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from brinell.core.record import CLEAN, Outcome, Records
+from brinell.core.record import Array as Array
+from brinell.store.rows import take
+
+WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
+"""States of a cell: broken, robust, failed, skipped for this model, and no row (a run that is not finished)."""
+
+WORDS = ("broken", "robust", "failed", "skipped", "missing")
+"""The states as words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """States of one model's cells; samples ascend by id, stages are in the order of the run, eps ascend."""
+
+    model: str
+    ids: Array
+    """(samples,) int64."""
+    labels: Array
+    """(samples,) int32."""
+    clean: Array
+    """(samples,) int8 states of the untouched inputs."""
+    stages: tuple[str, ...]
+    eps: Array
+    """(budgets,) float64."""
+    states: Array
+    """(stages, samples, budgets) int8."""
+
+
+def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
+    """The cells of `model`, which follow from its rows; at eps 0 the clean inputs take the place of attacks.
+
+    A sample is broken at every budget from the smallest one at which this stage or an earlier one broke it, and robust below it
+    as far as the stage ran on it or spared it. In a run that is not finished, the last stage with rows is still going on.
+    """
+    records = take(records, np.flatnonzero(records.model == model))
+    attack, eps = records.attack.astype(str), np.asarray(manifest["eps"], dtype=np.float64)
+    first = np.flatnonzero(attack == CLEAN)
+    first = first[np.argsort(records.sample_id[first])]
+    ids, labels = records.sample_id[first], records.label[first]
+    outcome = records.outcome[first].astype(str)
+    clean = np.full(len(ids), UNJUDGED, np.int8)
+    clean[np.isin(outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])] = RIGHT
+    clean[np.isin(outcome, [str(Outcome.MISCLASSIFIED), str(Outcome.MET)])] = WRONG
+    rows_of = {str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]}
+    skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
+    going = max((i for i, rows in enumerate(rows_of.values()) if len(rows)), default=-1)
+    going = going if manifest["state"] != "finished" else len(rows_of)
+    states = np.full((len(rows_of), len(ids), len(eps)), ABSENT, np.int8)
+    before = np.full(len(ids), np.inf)
+    for i, stage in enumerate(manifest["stages"]):
+        part = take(records, rows_of[str(stage["name"])])
+        index = np.searchsorted(ids, part.sample_id)
+        broken = np.full(len(ids), np.inf)
+        broken[index] = np.ma.filled(part.broken, np.inf)
+        below = np.full(len(ids), RIGHT if i < going else ABSENT, np.int8)
+        below[index[part.outcome == Outcome.SURVIVED]] = RIGHT
+        below[index[part.outcome == Outcome.SPARED]] = RIGHT
+        below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
+        alone = bool(stage.get("turn", {}).get("alone"))
+        reached = eps * (1 + 1e-9) >= (broken if alone else np.minimum(broken, before))[:, None]
+        states[i] = np.where(reached, WRONG, below[:, None])
+        states[i, clean != RIGHT] = clean[clean != RIGHT, None]
+        if stage["name"] in skipped:
+            states[i] = NOT_RUN
+        before = np.minimum(before, broken)
+    states[:, :, eps == 0] = clean[None, :, None]
+    return Grid(model=model, ids=ids, labels=labels, clean=clean, stages=tuple(rows_of), eps=eps, states=states)
+
+
+def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Array]:
+    """The table sample x attack x eps of all models, as columns (rows,): what follows for each cell from the rows of a run.
+
+    The column `state` is broken, robust, failed (the sample could not be judged), skipped (the attack cannot run on the model) or
+    missing (the run is not finished).
+    """
+    columns: dict[str, list[Array]] = {name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")}
+    for model in manifest["models"]:
+        cells = grid(records, manifest, str(model["name"]))
+        stage, sample, budget = (index.ravel() for index in np.indices(cells.states.shape))
+        columns["model"].append(np.full(len(sample), cells.model, dtype=object))
+        columns["sample_id"].append(cells.ids[sample])
+        columns["label"].append(cells.labels[sample])
+        columns["attack"].append(np.array([*cells.stages, ""], dtype=object)[stage])
+        columns["eps"].append(cells.eps[budget])
+        columns["state"].append(np.array(WORDS, dtype=object)[cells.states.ravel()])
+    return {name: np.concatenate(values) for name, values in columns.items()}
+
+
+def eps_index(eps: Array, values: Array) -> Array:
+    """(rows,) position of each value in the ascending `eps`, compared to 1 part in 10^9; -1 for values not among them."""
+    if not len(eps):
+        return np.full(len(values), -1)
+    upper = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
+    lower = np.maximum(upper - 1, 0)
+    nearest = np.where(np.abs(eps[lower] - values) < np.abs(eps[upper] - values), lower, upper)
+    return np.where(np.isclose(eps[nearest], values, rtol=1e-9, atol=1e-15), nearest, -1)
+
+
+def ran(cells: Grid) -> list[bool]:
+    """For each stage, True if it ran on at least one sample at an eps above 0."""
+    above = cells.states[:, :, cells.eps > 0]
+    return [not (states.size and bool((states == NOT_RUN).all())) for states in above]
+
+
+def finished(cells: Grid) -> list[bool]:
+    """For each stage, True if every sample that was left to it has a row: classified correctly and not broken earlier."""
+    decided = np.repeat((cells.clean != RIGHT)[:, None], len(cells.eps), axis=1)
+    flags = []
+    for states in cells.states:
+        flags.append(not bool(((states == ABSENT) & ~decided).any()))
+        if flags[-1]:
+            decided = decided | (states == WRONG)
+    return flags
+
+
+def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
+    """The worst that `stages` (positions) did to each sample.
+
+    Returns:
+        (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
+        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above
+        eps 0.
+    """
+    clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
+    if not len(stages):
+        # Without an attack, the initially wrong ones alone would make a rate of 0 over a handful.
+        return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(np.int8)
+    states = cells.states[list(stages)]
+    wrong = (states == WRONG).any(axis=0) | (clean == WRONG)
+    right = (states == RIGHT).any(axis=0) & (clean == RIGHT)
+    doubt = ((states == UNJUDGED) | (states == ABSENT)).any(axis=0)
+    return np.where(wrong, WRONG, np.where(right & ~doubt, RIGHT, UNJUDGED)).astype(np.int8)
+
+
+def stage_label(stage: Mapping[str, Any]) -> str:
+    """Readable name of a stage in a manifest, without its restriction to some samples."""
+    return str(stage.get("label", stage["name"]))
+
+
+def stage_title(stage: Mapping[str, Any]) -> str:
+    """Readable name of a stage, with its restriction to some samples and the condition that it waits for."""
+    return ", ".join(filter(None, (stage_label(stage), str(stage.get("kept_to", "")))))
