@@ -121,7 +121,7 @@ def test_a_budget_of_queries_holds_in_evaluations(tmp_path_factory, subtests):
 
 def stopped(monkeypatch, plan, out):
     """Carry out a plan until it is interrupted at the seventh unit of work."""
-    saved, calls = Run.save_shard, []
+    saved, calls = Run.save_group, []
 
     def stop(self, *args):
         calls.append(1)
@@ -130,7 +130,7 @@ def stopped(monkeypatch, plan, out):
         return saved(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save_shard", stop)
+        patch.setattr(Run, "save_group", stop)
         with pytest.raises(KeyboardInterrupt):
             run_plan(plan, out)
 

@@ -353,7 +353,7 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
         batch_size=9,
     )
     records = run.records()
-    assert {str(Outcome.FOOLED), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
+    assert {str(Outcome.BROKEN), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
     probe_queries = run.manifest["probes"][model.name]["forwards"]
     assert model.queries == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + probe_queries
 
