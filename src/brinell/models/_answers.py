@@ -176,17 +176,39 @@ def _over_classes(operand: Tensor, args: Any, kwargs: Any) -> bool:
     return operand.ndim == 2 and dim in (1, -1)
 
 
-class LogitModel:
-    """A model whose answers of a known kind are converted to logits; everything else comes from the inner model."""
+class Converted:
+    """A model whose answers are converted; everything else comes from the inner model.
 
-    def __init__(self, model: Model, kind: str) -> None:
-        self.model, self.kind, self.name, self.domain, self.access = model, kind, model.name, model.domain, model.access
-        self.classes = 2 if kind in ("logit", "probability") else model.classes
+    Args:
+        model: the inner model.
+        step: what is done to its answers, for the digest; empty if they stay as they are.
+        classes: number of classes afterwards.
+        facts: fields of its info that change.
+    """
+
+    def __init__(self, model: Model, step: str, classes: int, **facts: Any) -> None:
+        self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
+        self.classes, self._step, self._facts = classes, step, facts
 
     @property
     def info(self) -> ModelInfo:
-        """The facts of the inner model, and the kind of its answers."""
-        return replace(self.model.info, answers=self.kind)
+        """The facts of the inner model, and what the conversion changes."""
+        notes = (*self.model.info.notes, *self._facts.get("notes", ()))
+        return replace(self.model.info, **self._facts | {"notes": notes})
+
+    def digest(self) -> str:
+        """Hash of the inner model's digest and of what is done to its answers."""
+        if not self._step:
+            return self.model.digest()
+        return hashlib.blake2b(f"{self.model.digest()} {self._step}".encode(), digest_size=16).hexdigest()
+
+
+class LogitModel(Converted):
+    """A model whose answers of a known kind are converted to logits."""
+
+    def __init__(self, model: Model, kind: str) -> None:
+        super().__init__(model, kind, 2 if kind in ("logit", "probability") else model.classes, answers=kind)
+        self.kind = kind
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape).
@@ -213,10 +235,6 @@ class LogitModel:
             inner = logits_of_difference(inner) if self.kind == "probability" else inner.float()
             logits = torch.where(explained[:, None], inner, logits)
         return led_by(logits, leader)
-
-    def digest(self) -> str:
-        """Hash of the inner model's digest and the kind of its answers."""
-        return hashlib.blake2b(f"{self.model.digest()} {self.kind}".encode(), digest_size=16).hexdigest()
 
 
 def count_classes(model: Model) -> int:

@@ -1,9 +1,7 @@
 """Models whose answers are brought into the order of the data's classes, matched by their names (`core.class_names`)."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,14 @@ from brinell.core import bounded
 from brinell.core.class_names import NEVER, check_names, match_classes, names_of_mapping
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, one_line
-from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.model import Access, Model
+from brinell.models._answers import Converted
 
 CLASSES_FILE = "classes.json"
 """The file beside a model's weights that names its classes, in the order of its answers."""
 
 
-class OrderedModel:
+class OrderedModel(Converted):
     """A model whose answers are in another order: that of the data's classes.
 
     Args:
@@ -32,17 +31,11 @@ class OrderedModel:
     """
 
     def __init__(self, model: Model, order: Sequence[int], class_names: Sequence[str], note: str) -> None:
-        self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
-        self.order, self.classes, self._names, self._note = tuple(order), len(order) or model.classes, tuple(class_names), note
+        self.order, notes = tuple(order), (note,) if note else ()
+        step, classes = str(self.order) if order else "", len(order) or model.classes
+        super().__init__(model, step, classes, class_names=tuple(class_names), class_order=self.order, notes=notes)
         self._never = torch.tensor([place == NEVER for place in order])
         self._index = torch.tensor([max(place, 0) for place in order])
-
-    @property
-    def info(self) -> ModelInfo:
-        """The facts of the inner model, with the names and the order of the classes."""
-        info = self.model.info
-        notes = (*info.notes, self._note) if self._note else info.notes
-        return replace(info, class_names=self._names, class_order=self.order, notes=notes)
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape), in the order of the data's classes."""
@@ -54,12 +47,6 @@ class OrderedModel:
             return ordered
         low, high = answer.detach().amin(1, keepdim=True), answer.detach().amax(1, keepdim=True)
         return torch.where(self._never.to(answer.device), low - (high - low) - 1, ordered)
-
-    def digest(self) -> str:
-        """Hash of the inner model's digest and the order."""
-        if not self.order:
-            return self.model.digest()
-        return hashlib.blake2b(f"{self.model.digest()} {self.order}".encode(), digest_size=16).hexdigest()
 
 
 def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ()) -> Model:

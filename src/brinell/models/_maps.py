@@ -1,7 +1,5 @@
 """Models that answer maps: enlargement to the size of the input, and logits in place of probabilities."""
 
-import hashlib
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -9,14 +7,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from brinell.core.errors import RequestError
-from brinell.core.model import MapOutput, Model, ModelInfo
-from brinell.models._answers import SUM, logits_of_probabilities
+from brinell.core.model import MapOutput, Model
+from brinell.models._answers import SUM, Converted, logits_of_probabilities
 
 Enlargement = Literal["bilinear", "bilinear-aligned", "nearest"]
 """How a map that is smaller than its input is enlarged; aligned: the outer pixels of both lie upon each other."""
 
 
-class MapModel:
+class MapModel(Converted):
     """A model whose maps are as large as its inputs, and hold logits.
 
     Args:
@@ -34,7 +32,6 @@ class MapModel:
             raise RequestError(
                 f"model {model.name} answers no map: masks need a model with scores (n, classes, height, width) for each pixel"
             )
-        self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
         _, height, width = model.domain.shape
         if output.height > height or output.width > width:
             raise RequestError(
@@ -43,24 +40,15 @@ class MapModel:
             )
         self._own, self._enlargement, self._probabilities = output, enlargement, probabilities
         self.output = MapOutput(classes=output.classes, height=height, width=width)
-        self.classes = output.classes * height * width
-
-    @property
-    def info(self) -> ModelInfo:
-        """The facts of the inner model, the full size of the maps, and a note where they are enlarged."""
-        info = self.model.info
-        notes: tuple[str, ...] = (
-            (f"{self.name} answers probabilities: their logarithms stand in for logits",) if self._probabilities else ()
-        )
+        self._is_smaller = self._own != self.output
+        notes: tuple[str, ...] = ()
+        if probabilities:
+            notes += (f"{model.name} answers probabilities: their logarithms stand in for logits",)
         if self._is_smaller:
-            size, smaller = (f"{output.width} x {output.height}" for output in (self.output, self._own))
-            notes += (f"{self.name} answers maps of {smaller} for pictures of {size}: they are enlarged ({self._enlargement})",)
-        return replace(info, output=self.output, answers="logits", notes=(*info.notes, *notes))
-
-    @property
-    def _is_smaller(self) -> bool:
-        """True if maps are enlarged."""
-        return self._own != self.output
+            size, smaller = (f"{form.width} x {form.height}" for form in (self.output, output))
+            notes += (f"{model.name} answers maps of {smaller} for pictures of {size}: they are enlarged ({enlargement})",)
+        step = f"{self.output.shape} {enlargement} {probabilities}"
+        super().__init__(model, step, output.classes * height * width, output=self.output, answers="logits", notes=notes)
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, classes * h * w): flattened maps of logits."""
@@ -75,11 +63,6 @@ class MapModel:
             return functional.interpolate(maps, size, mode="nearest").flatten(1)
         aligned = self._enlargement == "bilinear-aligned"
         return functional.interpolate(maps, size, mode="bilinear", align_corners=aligned).flatten(1)
-
-    def digest(self) -> str:
-        """Hash of the inner model's digest and of what is done to its maps."""
-        text = f"{self.model.digest()} {self.output.shape} {self._enlargement} {self._probabilities}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def holds_probabilities(model: Model, x: Tensor) -> bool:
