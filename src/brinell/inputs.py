@@ -33,7 +33,7 @@ from brinell.models._class_order import in_order_of
 from brinell.models._content import digest_of
 from brinell.models._function import FunctionModel
 from brinell.models._maite import MaiteFunction
-from brinell.models._outputs import Output, is_output
+from brinell.models._outputs import Output
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
 
@@ -186,7 +186,7 @@ def models_of(
         if output is not None:
             raise RequestError("output is for models in memory; a spec says it itself, such as torch:FILE.py:net?output=0")
         return ()
-    if not is_output(output):
+    if not isinstance(output, str | int | None):
         raise RequestError(f"output is {short(output)}: give a name or a place in the answer, such as 'logits' or 0")
     if not isinstance(answers, str | None) or answers not in (None, "labels", *KINDS):
         raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")

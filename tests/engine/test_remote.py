@@ -68,7 +68,7 @@ def test_the_records_are_those_of_the_model_itself(tmp_path, local):
     assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
     assert run.manifest["traffic"]["net"]["inputs"] == spent_queries(run)
     assert (Outcome.BROKEN in run.records().outcome) and (Outcome.SURVIVED in run.records().outcome)
-    assert run.manifest["models"][0]["served"]["answers"] == "logits"
+    assert run.manifest["models"][0]["served"]["answers"] == "scores"
 
 
 def test_one_request_in_ten_that_fails_changes_no_record(tmp_path_factory, local, subtests):

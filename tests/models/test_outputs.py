@@ -101,9 +101,9 @@ def test_several_candidates_are_listed_with_the_option(
     rows_0 = [
         (
             lambda logits, hidden: (logits, 2 * logits),
-            r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=0",
+            r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=PART",
         ),
-        (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r'a \(\d, 3\), b \(\d, 4\), c .*output="a"'),
+        (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r"a \(\d, 3\), b \(\d, 4\), c .*output=PART"),
         (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row or a map of scores"),
     ]
     for form, words in rows_0:
@@ -142,7 +142,7 @@ def test_a_spec_finds_and_names_the_part_as_well(tmp_path: Path) -> None:
     assert TorchModule(path=f"{file}:net").open_for(DOMAIN, 3).classes == 3
     assert TorchModule(path=f"{file}:two", output="2").open_for(DOMAIN, 3).classes == 3
     assert TorchModule(path=f"{file}:two", output="0")(DOMAIN).classes == 4
-    with pytest.raises(RequestError, match=r"several may be the logits: say which by output=1, in a spec .output=1"):
+    with pytest.raises(RequestError, match=r"several may be the logits: say which by output=PART"):
         TorchModule(path=f"{file}:two").open_for(DOMAIN, 3)
     digests = [TorchModule(path=f"{file}:two", output=output)(DOMAIN).digest() for output in ("0", "1")]
     assert len(set(digests)) == 2

@@ -16,8 +16,6 @@ from brinell.core.errors import RequestError
 
 Output = str | int | None
 """Path of the part that holds the logits; None to find it."""
-MOST = 8
-"""Largest number of parts that a message lists."""
 DEPTH = 4
 """Largest depth to which an answer is searched."""
 ARRAYS = (Tensor, np.ndarray)
@@ -94,9 +92,7 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     if output is not None:
         if isinstance(pick(answer, str(output)), ARRAYS):
             return str(output)
-        raise RequestError(
-            f"{name} answers no part {output!r}; {_listing(parts)}: take one of these, such as {_example(parts, n)}"
-        )
+        raise RequestError(f"{name} answers no part {output!r}; {_listing(parts)}: take one of these by output=PART")
     if not has_parts(answer):
         return ""
     if isinstance(pick(answer, "logits"), ARRAYS):
@@ -110,38 +106,19 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     candidates = fitting or candidates
     if len(candidates) == 1:
         return candidates[0]
-    if not candidates:
-        remedy = "none has a row or a map of scores for each input: wrap the model so that one has"
-    else:
-        example = _example({path: parts[path] for path in candidates}, n)
-        spec = example.replace('"', "")
-        remedy = f"several may be the logits: say which by {example}, in a spec ?{spec}"
+    several = "several may be the logits: say which by output=PART"
+    remedy = several if candidates else "none has a row or a map of scores for each input: wrap the model so that one has"
     raise RequestError(f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}")
 
 
 def _listing(parts: Mapping[str, Any]) -> str:
     """The parts with their shapes."""
-    texts = [f"{path} {tuple(part.shape)}" for path, part in list(parts.items())[:MOST]]
-    return (
-        f"its parts are {', '.join(texts)}{', ...' if len(parts) > MOST else ''}" if parts else "it has no parts that are arrays"
-    )
-
-
-def _example(parts: Mapping[str, Any], n: int) -> str:
-    """The setting that names the first part, as Python and a spec write it."""
-    path = next((path for path, part in parts.items() if part.ndim == 2 and len(part) == n), next(iter(parts), "0"))
-    return f"output={path}" if path.isdigit() else f'output="{path}"'
-
-
-def is_output(value: Any) -> bool:
-    """True for a place or a path."""
-    return value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    texts = [f"{path} {tuple(part.shape)}" for path, part in parts.items()]
+    return f"its parts are {', '.join(texts)}" if parts else "it has no parts that are arrays"
 
 
 def note_of(path: str, output: Output, name: str) -> tuple[str, ...]:
     """Note of a run on an output that was chosen automatically."""
-    return (
-        (f"{name} answers several parts, of which {path} is read: its shape is that of logits",)
-        if (path not in ("", "logits") and output is None)
-        else ()
-    )
+    if path in ("", "logits") or output is not None:
+        return ()
+    return (f"{name} answers several parts, of which {path} is read: its shape is that of logits",)

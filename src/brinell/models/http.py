@@ -25,16 +25,15 @@ from torch import Tensor
 
 from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
-from brinell.core.model import ModelInfo
+from brinell.core.model import Model, ModelInfo, as_logits
 from brinell.core.settings import above_zero, at_least, at_most
 from brinell.core.version import VERSION
-from brinell.models._answers import are_probabilities, logits_of_labels, logits_of_probabilities, random_inputs
+from brinell.models._answers import Kind, LogitModel, logits_of_labels, random_inputs
 from brinell.models._torch_model import affine
 
 __all__ = ["Http"]
 
 Array = np.ndarray[Any, Any]
-Answers = Literal["auto", "logits", "probabilities", "labels"]
 Layout = Literal["first", "last"]
 Value = TypeVar("Value")
 
@@ -43,7 +42,7 @@ DATATYPES: dict[str, str] = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
 }
 """Types of numbers by their names in the protocol, as NumPy's types."""
 PROBES = 4
-"""Number of random inputs whose answers show the kind of the output. When in doubt, the first of them is sent again."""
+"""Number of random inputs whose answers show the form of the output. When in doubt, the first of them is sent again."""
 NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
 """Statuses that mean that the same request may succeed later."""
 UNAUTHORISED = frozenset({401, 403, 407})
@@ -77,9 +76,8 @@ class Http:
     """Name in reports; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
     """Environment variable that holds a bearer token, if the server requires one; its name begins with BRINELL_."""
-    answers: Answers = "auto"
-    """Content of the output: logits, probabilities (converted by their logarithm) or labels; auto infers it from a few answers.
-    """
+    answers: Kind | Literal["labels"] | None = None
+    """Kind of the answers: labels, or scores such as logits or probabilities; by default inferred from the answers."""
     classes: int | None = None
     """Number of classes; required if the server answers labels only, otherwise checked."""
     input: str = ""
@@ -123,8 +121,8 @@ class Http:
         if (self.low is None) != (self.high is None):
             raise ValueError("low and high come together: what the ends of the data's range become")
 
-    def __call__(self, domain: Domain) -> "RemoteModel":
-        """Read the model's metadata, and see the kind of its answers by a few queries.
+    def __call__(self, domain: Domain) -> Model:
+        """Read the model's metadata, and see the form of its answers by a few queries.
 
         Raises:
             RequestError: the URL has another form, the model does not exist, options are missing or do not fit, or httpx2 is not
@@ -140,7 +138,8 @@ class Http:
             raise RequestError(
                 "a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN"
             )
-        return RemoteModel(self, domain, Server(self, f"{parts.scheme}://{parts.netloc}{match[1]}"), self.name or match[2])
+        model = RemoteModel(self, domain, Server(self, f"{parts.scheme}://{parts.netloc}{match[1]}"), self.name or match[2])
+        return model if self.answers in (None, "labels") else LogitModel(model, str(self.answers))
 
 
 class Server:
@@ -274,20 +273,25 @@ class RemoteModel:
         except RefusedError as error:
             remedy = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
             raise RequestError(f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}") from None
-        self._scale, self._shift = _conversion(options, domain, self._facts.datatype)
+        bounds = (0.0, 255.0) if self._facts.datatype == "UINT8" and not domain.columns else None
+        if options.low is not None and options.high is not None:
+            if domain.columns:
+                raise RequestError("low and high are for data without columns: these are sent in the units of their table")
+            bounds = (options.low, options.high)
+        parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
+        self._scale, self._shift = affine(domain, parameters, bounds)
         self._rows, self._inputs = self._facts.batch or options.rows, 0
         self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="brinell-http")
         weakref.finalize(self, self._pool.shutdown, wait=False)
         self.probes = domain.round(random_inputs(domain, PROBES))
         codes = [index for index, column in enumerate(domain.columns) if column.values]
         self.probes[:, codes] = self.probes[:, codes].round()
-        """(PROBES, *shape): inputs whose answers show the kind of the output."""
-        self._answers, self.classes = self._read_kind()
-        self.access = Access.LABELS if self._answers == "labels" else Access.SCORES
-        answers = "one-hot" if self._answers == "labels" else self._answers
-        self.info = ModelInfo(server=self, architecture=self._facts.platform, answers=answers)
+        """(PROBES, *shape): inputs whose answers show the form of the output."""
+        self._labels, self.classes = self._read_form()
+        self.access = Access.LABELS if self._labels else Access.SCORES
+        self.info = ModelInfo(server=self, architecture=self._facts.platform, answers="one-hot" if self._labels else None)
         self.served: dict[str, Any] = {
-            "answers": self._answers,
+            "answers": "labels" if self._labels else "scores",
             "input": {"name": self._facts.input, "datatype": self._facts.datatype, "shape": list(self._facts.shape)},
             "versions": self._facts.versions,
             "rows": self._rows,
@@ -295,26 +299,22 @@ class RemoteModel:
         """Facts about the server for the manifest."""
         self.traffic()  # what was asked here is not a query of any attack
 
-    def _read_kind(self) -> tuple[Answers, int]:
-        """The kind of the answers, and the number of classes, from the answers to the probes."""
-        kind, classes = self._options.answers, self._options.classes
+    def _read_form(self) -> tuple[bool, int]:
+        """True if the answers are labels, and the number of scores or classes, from the answers to the probes."""
+        answers, classes = self._options.answers, self._options.classes
         try:
             output = np.concatenate([self._answer(part) for part in torch.split(self.probes, self._rows)])
-            if kind == "auto" and output.dtype.kind in "iu" and output.size == len(output):
-                kind = "labels"
-            if kind == "labels" and classes is None:
+            labels = answers == "labels" or (answers is None and output.dtype.kind in "iu" and output.size == len(output))
+            if labels and classes is None:
                 raise RequestError(f"model {self.name} answers labels: say how many classes there are with the option classes=")
-            if kind == "auto":
-                is_distribution = output.ndim == 2 and are_probabilities(torch.from_numpy(output.astype(np.float64)))
-                kind = "probabilities" if is_distribution else "logits"
-            classes = classes or (int(output.shape[1]) if output.ndim == 2 else 0)
-            if classes < 2:
-                raise RefusedError(f"it answers {_first_values(output)} of shape {output.shape}, not one number per class")
-            self._convert(output, kind, classes)
+            if output.ndim != 2 and not labels:
+                raise RefusedError(f"it answers {_first_values(output)} of shape {output.shape}, not a row of scores for each")
+            classes = classes or int(output.shape[1])
+            self._convert(output, labels, classes)
         except RefusedError as error:
             remedy = "name what it answers by the options answers= and classes=, such as answers=labels&classes=10"
             raise ModelError(f"model {self.name} is no classifier of the data's random inputs: {error}: {remedy}") from None
-        return kind, classes
+        return labels, classes
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are certain.
@@ -349,13 +349,9 @@ class RemoteModel:
 
     def remarks(self) -> Sequence[Remark]:
         """Remarks for the reader on the form of the requests."""
-        datatype = self._facts.datatype
-        notes = {
-            "probabilities": "the server answers probabilities: their logarithm stands in for logits",
-            "labels": "the server answers labels only: confidences in the records mean nothing",
-            "rounded": f"inputs are sent as {datatype}, rounded to whole numbers",
-        }
-        return [Remark(code, notes[code]) for code in (self._answers, "rounded" * _is_whole(datatype)) if code in notes]
+        labels = Remark("labels", "the server answers labels only: confidences in the records mean nothing")
+        rounded = Remark("rounded", f"inputs are sent as {self._facts.datatype}, rounded to whole numbers")
+        return [labels] * self._labels + [rounded] * _is_whole(self._facts.datatype)
 
     def traffic(self) -> dict[str, int]:
         """Counts since the last call: inputs answered, requests answered, and failed attempts by cause."""
@@ -366,7 +362,7 @@ class RemoteModel:
 
     def _logits(self, x: Tensor) -> Tensor:
         """Logits (n, classes) float32 by one request; raises RefusedError for answers from which no class follows."""
-        return self._convert(self._answer(x), self._answers, self.classes)
+        return self._convert(self._answer(x), self._labels, self.classes)
 
     def _answer(self, x: Tensor) -> Array:
         """The server's unconverted answer to one request."""
@@ -384,19 +380,19 @@ class RemoteModel:
         body = orjson.dumps({"inputs": [head]} | outputs, option=orjson.OPT_SERIALIZE_NUMPY)
         return self._server.ask("/infer", lambda content: read_output(content, self._options.output, len(array)), body)[:n]
 
-    def _convert(self, output: Array, kind: Answers, classes: int) -> Tensor:
-        """Logits (n, classes) of an answer."""
+    def _convert(self, output: Array, labels: bool, classes: int) -> Tensor:
+        """Scores (n, classes) of an answer; of labels those that are certain of them."""
         answer = torch.from_numpy(output.astype(np.float64))
-        if kind == "labels":
-            labels = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
-            if labels.shape[1] != 1 or not bool(((labels >= 0) & (labels < classes) & (labels == labels.floor())).all()):
+        if labels:
+            rows = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
+            if rows.shape[1] != 1 or not bool(((rows >= 0) & (rows < classes) & (rows == rows.floor())).all()):
                 raise RefusedError(f"it answers {_first_values(output)}, no labels from 0 to {classes - 1}")
-            return logits_of_labels(labels[:, 0], classes)
+            return logits_of_labels(rows[:, 0], classes)
         if answer.shape[1:] != (classes,):
             raise RefusedError(f"it answers shape {tuple(answer.shape)}, not {(len(answer), classes)}")
         if not bool(answer.isfinite().all()):
             raise RefusedError("it answers NaN or infinity")
-        return logits_of_probabilities(answer) if kind == "probabilities" else answer.float()
+        return as_logits(answer)
 
 
 def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
@@ -426,17 +422,6 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
     versions = [str(version) for version in metadata.get("versions") or ()]
     platform = str(metadata.get("platform") or "") or None
     return Facts(name, datatype, sent, batch if batch > 0 else None, platform, versions)
-
-
-def _conversion(options: Http, domain: Domain, datatype: str) -> tuple[Tensor, Tensor]:
-    """Scale and shift from the data's bounds to the values that are sent."""
-    bounds = (0.0, 255.0) if datatype == "UINT8" and not domain.columns else None
-    if options.low is not None and options.high is not None:
-        if domain.columns:
-            raise RequestError("low and high are for data without columns: these are sent in the units of their table")
-        bounds = (options.low, options.high)
-    parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
-    return affine(domain, parameters if options.mean or options.std else {}, bounds)
 
 
 def read_output(content: Any, name: str, n: int) -> Array:

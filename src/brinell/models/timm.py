@@ -61,7 +61,8 @@ class Timm:
         except Exception as error:
             doing = "made" if self.weights else "made with timm's own weights"
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
-            raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {_advice(timm, self.path)}") from error
+            remedy = "give a file of your own, weights=FILE.safetensors"
+            raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {remedy}") from error
         if self.weights:
             load_weights_file(network, self.weights, HEAD)
         return network
@@ -77,19 +78,6 @@ def _check_name(timm: Any, name: str) -> None:
     tags = [weights_name.partition(".")[2] for weights_name in timm.list_pretrained(f"{base}.*")]
     if tag and tag not in tags:
         raise RequestError(f"timm {timm.__version__} has no weights {tag!r} of {base}; it has {', '.join(tags) or 'none'}")
-
-
-def _advice(timm: Any, name: str) -> str:
-    """The end of a message if timm's weights cannot be downloaded: the file to pass instead."""
-    own_file = "give a file of your own, weights=FILE.safetensors"
-    if ":" in name:
-        return own_file
-    config = timm.get_pretrained_cfg(name)
-    source = config.hf_hub_id or config.url if config else None
-    if not source:
-        return own_file
-    source_file = f"model.safetensors of {source} on the Hugging Face Hub" if config.hf_hub_id else source
-    return f"fetch {source_file} and name it, timm:{name}?weights=FILE"
 
 
 def view_of(config: dict[str, Any]) -> View:
