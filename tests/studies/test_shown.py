@@ -20,7 +20,6 @@ from brinell.studies.per_class.page import tables
 from brinell.studies.per_class.terminal import lines as per_class_lines
 from brinell.studies.review import analysis as review_analysis
 from brinell.studies.review import page as review_page
-from brinell.studies.transfer.report import report as transfer_report
 from brinell.studies.verification.result import Problem, Status, VerifyResult
 from brinell.studies.verification.terminal import lines as verification_lines
 
@@ -45,7 +44,7 @@ def test_epsilon(epsilon_run, monkeypatch):
 def test_transfer(transfer_run):
     approve("transfer", shown(transfer_run))
     result = varied(brinell.open(transfer_run))
-    report = transfer_report(result)
+    report = result.report()
     texts = terminal_of(result, transfer_run), page_text(page(report)), *csv_files(report).values()
     approve("transfer-varied", "\n\n".join(texts))
 

@@ -32,7 +32,7 @@ class Part:
     name: str
     """Unique name of letters, digits and hyphens."""
     files: tuple[str, ...]
-    """Paths of its files in the folder."""
+    """Paths of the files in the folder that it may write."""
     make: Callable[[], dict[str, Any]]
     """Writes the files and returns JSON values for the record of the part."""
     needs: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class PartMaker:
         while len(finished) < len(parts):
             for part in parts.values():
                 if part.name not in submitted and finished.issuperset(part.needs):
-                    needed = [file for name in part.needs for file in parts[name].files]
+                    needed = [file for name in part.needs for file in parts[name].files if (self.folder / file).exists()]
                     pool.submit(part, (part.name, {file: (self.folder / file).read_bytes() for file in needed}))
                     submitted.add(part.name)
             part, (record, files) = pool.next()
@@ -108,7 +108,8 @@ class ServedMaker(PartMaker):
                 (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (self.folder / file).write_bytes(content)
             record = by_name[name].make()
-            return record, {file: (self.folder / file).read_bytes() for file in by_name[name].files}
+            written = [file for file in by_name[name].files if (self.folder / file).exists()]
+            return record, {file: (self.folder / file).read_bytes() for file in written}
 
         self._channel.serve(answer)
 

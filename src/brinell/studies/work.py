@@ -4,9 +4,10 @@
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,9 +103,10 @@ def carry_out(call: Call) -> Any:
         more_data={name: data.digest() for name, data in plan.more_data.items()},
         facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
     )
+    data = request.data or plan.dataset.name
     job = Job(
         table.layout,
-        call.folder(request.data),
+        call.folder(data),
         request,
         about={"cell": hashed},
         inputs=plan.inputs,
@@ -118,12 +120,14 @@ def carry_out(call: Call) -> Any:
         with ExitStack() as stack:
             ready, answer_facts = _ready(plan, makers, stack)
             pieces: list[Piece] = list(study.resolve(study.parts)(ready, call))
-            outcomes = makers.make([_part(number, piece, makers.folder, call) for number, piece in enumerate(pieces)])
+            outcomes = makers.make(_parts(pieces, makers.folder, call))
         facts_of_run = {
             **provenance.start_record(request, call.command, {}),
             **provenance.machine_facts(plan.device),
             "cell": hashed,
-            "data": provenance.data_facts(request.data, plan.dataset, digest, len(plan.ids), plan.selection.method),
+            "data": provenance.data_facts(
+                request.data or plan.dataset.name, plan.dataset, digest, len(plan.ids), plan.selection.method
+            ),
             "models": [{"name": name, **entry} for name, entry in facts.items()],
             **answer_facts,
             **plan.about,
@@ -172,10 +176,10 @@ def _file(number: int) -> str:
     return f"{parts.PARTS}/piece-{number:05d}.parquet"
 
 
-def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
-    """A piece as a part of the folder: its rows are a file, its other files lie where they belong."""
+def _parts(pieces: Sequence[Piece], folder: Path, call: Call) -> list[parts.Part]:
+    """The pieces as parts of the folder: the rows of each are a file, its other files lie where they belong."""
 
-    def make() -> dict[str, Any]:
+    def make(number: int, piece: Piece) -> dict[str, Any]:
         """Make a piece and write its rows."""
         call.progress.note(piece.name)
         start = time.perf_counter()
@@ -183,4 +187,13 @@ def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
             parquet.write_table(folder / _file(number), parquet.to_table(content))
         return {"seconds": time.perf_counter() - start}
 
-    return parts.Part(name=f"piece-{number:05d}", files=(_file(number), *piece.files), make=make)
+    names = {piece.name: f"piece-{number:05d}" for number, piece in enumerate(pieces)}
+    return [
+        parts.Part(
+            name=names[piece.name],
+            files=(_file(number), *piece.files),
+            make=partial(make, number, piece),
+            needs=tuple(names[need] for need in piece.needs),
+        )
+        for number, piece in enumerate(pieces)
+    ]

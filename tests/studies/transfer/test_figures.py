@@ -6,9 +6,10 @@ from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.robust_accuracy import rate
 from brinell.store import rows
-from brinell.store.table import Folder
-from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.records import Answers
+from brinell.studies.result import Folder
+from brinell.studies.transfer import TransferRequest
+from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer.result import summarise
 
 MODELS, N = ("a", "b", "c"), 14
 SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))
@@ -24,6 +25,7 @@ def make_rows(seed, criterion):
                 row = {"source": source, "model": model, "sample_id": sample, "label": sample % 3, "linf": 0.1 + sample / 100}
                 row |= {"l2": sample + 0.5, "distortion": "", "clean_pred": int(rng.integers(3)), "pred": int(rng.integers(3))}
                 row |= {"clean_margin": clean, "margin": example} if criterion else {}
+                row |= {"forwards": sample, "backwards": 1}
                 row["distortion"] = ["", "fog", "rain"][sample % 3] if source == "three" else ""
                 dicts.append(row)
     columns = {name: [row[name] for row in dicts] for name in dicts[0]}
@@ -37,18 +39,16 @@ def is_left(row, clean):
     return row["clean_pred" if clean else "pred"] == row["label"]
 
 
-def facts_of(criterion):
-    costs = [{"forwards": 10 * i + 3, "backwards": 10 * i + 4, "seconds": i + 0.5} for i in range(3)]
+def folder_of(criterion, answers, path):
+    """A folder with these rows."""
     sources = [
-        {"name": name, "kind": "made", "members": white_box, "white_box": white_box, "level": None, "n": N - i, "missing": i}
-        | costs[i]
+        SourceFacts(name=name, kind="made", members=white_box, white_box=white_box, samples=N + i, folder=None)
         for i, (name, white_box) in enumerate(SOURCES)
     ]
-    return {
-        "request": {"seed": 0}, "data": {"name": "d", "classes": ["x", "y", "z"]}, "distance": "linf", "eps": 0.1,
-        "eps_text": "1/10", "attack": "fgsm", "criterion": criterion, "sources": sources, "passes": 7, "seconds": 8.0,
-        "models": [{"name": name, "architecture": f"net {name}", "parameters": i} for i, name in enumerate(MODELS)],
-    }  # fmt: skip
+    facts = TransferFacts(eps=0.1, eps_text="1/10", attack="fgsm", sources=sources)
+    models = [{"name": name, "architecture": f"net {name}", "parameters": i} for i, name in enumerate(MODELS)]
+    manifest = {"data": {"name": "d", "classes": ["x", "y", "z"]}, "models": models, "seconds": 8.0}
+    return Folder(path=path, manifest=manifest, request=TransferRequest(criterion=criterion), facts=facts, rows=answers)
 
 
 def check_cell(cell, dicts, criterion):
@@ -85,7 +85,7 @@ def check_cell(cell, dicts, criterion):
 def test_figures_are_counts_of_rows(tmp_path):
     for seed, criterion in enumerate([None, "true<0.1"] * 2):
         dicts, answers = make_rows(seed, criterion)
-        result = summarise(Folder(path=tmp_path, manifest=facts_of(criterion), rows=answers))
+        result = summarise(folder_of(criterion, answers, tmp_path))
         assert [(cell.source, cell.model) for cell in result.cells] == [(s, m) for s, _ in SOURCES for m in MODELS]
         raw = [check_cell(cell, dicts, criterion) for cell in result.cells]
         np.testing.assert_allclose([cell.p for cell in result.cells], holm(raw))
@@ -93,13 +93,12 @@ def test_figures_are_counts_of_rows(tmp_path):
             values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
             assert source.success == (np.mean(values) if values else None)
             assert (source.min_success, source.name) == (min(values, default=None), name) and source.white_box == white_box
-            assert (source.forwards, source.backwards, source.seconds) == (10 * i + 3, 10 * i + 4, i + 0.5)
-            assert (source.n, source.missing, source.median_l2) == (N - i, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
-        for model in result.models:
+            assert (source.forwards, source.backwards) == (N * (N - 1) // 2, N)
+            assert (source.n, source.missing, source.median_l2) == (N, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
+        for model in result.per_model:
             values = [c.success for c in result.cells if c.model == model.model and not c.white_box]
             expected = np.mean([share.value for share in values]) if all(share.n for share in values) else None
             assert model.success is None or expected is None or abs(model.success - expected) < 1e-9
             assert model.architecture == f"net {model.model}" and model.parameters == MODELS.index(model.model)
-        assert (result.passes, result.seconds, result.eps_text, result.data) == (7, 8.0, "1/10", "d")
-        assert any("two: 1 of its 14 samples have no example" in note for note in result.notes)
-        assert any("cover different samples" in note for note in result.notes)
+        assert (result.passes, result.seconds, result.facts.eps_text, result.data) == (3 * (N + 3 * N), 8.0, "1/10", "d")
+        assert any("two: 1 of its 15 samples have no example" in note for note in result.notes)

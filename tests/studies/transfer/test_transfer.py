@@ -21,15 +21,13 @@ from brinell.core.errors import RequestError
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST
-from brinell.store.table import Folder
-from brinell.studies.transfer.analysis import _ranks, compare_cells, summarise
-from brinell.studies.transfer.examples import Ensemble
-from brinell.studies.transfer.plan import make_plan
-from brinell.studies.transfer.records import TABLE, Answers
-from brinell.studies.transfer.report import budget, sentences, write
-from brinell.studies.transfer.request import TransferRequest
-from brinell.studies.transfer.results import TransferResult
+from brinell.studies.result import Folder
+from brinell.studies.transfer import STUDY, TransferRequest
+from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, _ranks, compare_cells
+from brinell.studies.transfer.result import TransferResult, budget, sentences, summarise
+from brinell.studies.transfer.run import Ensemble
 
+TABLE = STUDY.resolve(STUDY.table)
 # The first value decides the class, with a threshold of 0.5 (near) or 0.6 (far). Margins of near: 0.12, 0.02, 0.30, wrong, 0.19.
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)
@@ -113,7 +111,7 @@ def test_two_models_share_no_target_and_have_no_order(tmp_path):
     x = np.tile(np.array([[0.45, 0.5]], dtype=np.float32), (50, 1))
     result = brinell.transfer(model=[near_model(), unrelated()], data=(x, np.zeros(50, int)), eps=0.15, out=tmp_path / "t")
     assert all(entry.rank is None and not entry.rivals for entry in result.sources)
-    assert all(entry.rank is None and len(entry.rivals) == 1 for entry in result.models)
+    assert all(entry.rank is None and len(entry.rivals) == 1 for entry in result.per_model)
     assert not any(family.comparisons == 1 for family in result.attainable)
     text = " ".join(sentences(result))
     assert "No order of the sources is shown" in text and "share no target" in text and "Add a model" in text
@@ -175,17 +173,17 @@ def test_few_discordant_samples_tell_no_source_apart():
 
 def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path):
     transfer = TABLE.read(transfer_result.folder)
-    assert summarise(transfer) == transfer_result
+    assert STUDY.open_folder(Path(transfer_result.folder)) == transfer_result
     assert len(transfer.rows) == 3 * 3 * 5
-    arrays = read_arrays(transfer.path / "examples" / "000.safetensors")
-    assert np.abs(arrays["0"] - X[0]).max() == pytest.approx(0.15, abs=1e-6)
+    arrays = read_arrays(transfer.path / "examples" / "000-00000000.safetensors")
+    assert np.abs(arrays["x"][0] - X[0]).max() == pytest.approx(0.15, abs=1e-6)
     assert (transfer.path / "tables" / "cells.csv").read_text().count("\n") == 1 + 9 * 2
     page = (transfer.path / "report.html").read_text()
     assert Path(brinell.report(transfer_result)).read_text() == page, "brinell report writes the same page"
     assert "http:" not in page and page.count("white-box</small>") == 3
-    with pytest.raises(RequestError, match="holds a transfer: add --resume to go on with it, or choose another --out"):
+    with pytest.raises(RequestError, match="holds a transfer study: add --resume to go on with it, or choose another --out"):
         brinell.transfer(model=[near_model(), far_model()], data=(X, Y), eps=0.15, out=transfer_result.folder)
-    with pytest.raises(RequestError, match="is no transfer folder"):
+    with pytest.raises(RequestError, match="is no transfer study folder"):
         TABLE.read(tmp_path)
 
 
@@ -211,7 +209,7 @@ def test_models_attacked_as_one(tmp_path):
         Ensemble([near_model(), far_model()]).predict(x), (near_model().predict(x) + far_model().predict(x)) / 2
     )
     three = Recorder(lambda x: x[:, :1].repeat(1, 3), classes=3, name="three")
-    with pytest.raises(RequestError, check=refused("studies.transfer.examples.Ensemble.__init__")):
+    with pytest.raises(RequestError, check=refused("studies.transfer.run.Ensemble.__init__")):
         Ensemble([near_model(), three])
 
 
@@ -290,34 +288,22 @@ def test_bad_input(benchmark_run, run, tmp_path, capsys):
     vector = Domain(kind="vector", shape=(2,))
     with pytest.raises(RequestError, match=r"holds images of shape \(1, 8, 8\).*but the models take vectors"):
         brinell.transfer(benchmark_run, model=near_model(), data=(X, Y), eps=0.1, out=tmp_path / "t")
-    with pytest.raises(RequestError, check=refused("studies.transfer.plan._model_entries")):
-        make_plan(TransferRequest(eps="0.1"), dataset=brinell.data(X, Y))
+    with pytest.raises(RequestError, check=refused("studies.transfer.run.make_plan")):
+        brinell.transfer(data=(X, Y), eps=0.1, out=tmp_path / "t")
     labels_only = Recorder(threshold(0.5), vector, name="labels")
     labels_only.access = brinell.core.model.Access.LABELS
     with pytest.raises(RequestError, match="needs gradients, but labels gives labels only: list the sources"):
         brinell.transfer(model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "t")
     result = brinell.transfer("near", model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "u")
-    assert [model.model for model in result.models] == ["near", "labels"] and len(result.cells) == 2
+    assert [model.model for model in result.per_model] == ["near", "labels"] and len(result.cells) == 2
 
 
 def test_a_source_without_rows_has_no_figures(tmp_path):
-    facts = {
-        "request": {"seed": 0},
-        "data": {"name": "d", "classes": ["a"]},
-        "distance": "linf",
-        "eps": 0.1,
-        "eps_text": "0.1",
-        "attack": None,
-        "sources": [
-            {"name": "s", "kind": "set", "members": ["m"], "white_box": [], "level": 1.0, "n": 0, "missing": 3}
-            | {"forwards": 0, "backwards": 0, "seconds": 0.0}
-        ],
-        "models": [{"name": "m"}],
-        "passes": 0,
-        "seconds": 0.0,
-    }
-    empty = {name: [] for name in ("sample_id", "label", "linf", "l2", "clean_pred", "pred", "source", "model", "distortion")}
-    result = summarise(Folder(path=tmp_path, manifest=facts, rows=rows.build(Answers, 0, **empty)))
+    source = SourceFacts(name="s", kind="set", members=["m"], white_box=[], level=1.0, samples=3, folder="f")
+    facts = TransferFacts(eps=0.1, eps_text="0.1", attack=None, sources=[source])
+    manifest = {"data": {"name": "d", "classes": ["a"]}, "models": [{"name": "m"}], "seconds": 0.0}
+    content = rows.build(Answers, 0, **{name: [] for name in Answers.__dataclass_fields__ if "margin" not in name})
+    result = summarise(Folder(path=tmp_path, manifest=manifest, request=TransferRequest(), facts=facts, rows=content))
     assert result.cells[0].accuracy.value is None and result.sources[0].success is None
 
 
@@ -327,8 +313,8 @@ def test_the_page_in_a_browser(transfer_result, tmp_path):
     models = [near_model(), far_model(), *(unrelated(f"another-model-{number}") for number in range(10))]
     result = brinell.transfer(model=models, data=(X, Y), eps=0.15, out=tmp_path / "t")
     with chromium() as browser:
-        check_everywhere(browser, write(transfer_result.folder))
-        check_everywhere(browser, write(result.folder))
+        check_everywhere(browser, Path(transfer_result.folder) / "report.html")
+        check_everywhere(browser, Path(result.folder) / "report.html")
 
 
 CRITERION = "true<0.1"
@@ -359,19 +345,22 @@ def test_examples_meet_a_criterion_of_probability_by_hand(of_criterion):
 def test_a_criterion_is_named_wherever_its_figures_are(of_criterion):
     page = (Path(of_criterion.folder) / "report.html").read_text()
     assert "true&lt;0.1" in page and "misclassifies" not in page and "not an accuracy" in page
-    assert of_criterion.payload()["criterion"] == CRITERION
+    assert of_criterion.payload()["request"]["criterion"] == CRITERION
     assert (
         (Path(of_criterion.folder) / "tables" / "cells.csv")
         .read_text()
         .startswith(f"source,model,white_box,class,distortion,share that does not meet {CRITERION},")
     )
-    assert json.loads((Path(of_criterion.folder) / MANIFEST).read_text())["criterion"] == CRITERION
+    assert json.loads((Path(of_criterion.folder) / MANIFEST).read_text())["request"]["criterion"] == CRITERION
 
 
 def test_rows_of_another_criterion_are_refused(of_criterion):
-    folder = TABLE.read(Path(of_criterion.folder))
-    with pytest.raises(RequestError, check=refused("studies.transfer.analysis.summarise")):
-        summarise(Folder(path=folder.path, manifest=folder.manifest | {"criterion": None}, rows=folder.rows))
+    content = TABLE.read(Path(of_criterion.folder))
+    folder = Folder(
+        path=content.path, manifest=content.manifest, request=TransferRequest(), facts=of_criterion.facts, rows=content.rows
+    )
+    with pytest.raises(RequestError, check=refused("studies.transfer.result.summarise")):
+        summarise(folder)
 
 
 def test_runs_and_models_of_another_criterion_are_refused(run, tmp_path):

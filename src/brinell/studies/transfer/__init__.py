@@ -3,24 +3,72 @@
 Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
 """
 
+from typing import Literal
+
+from brinell.engine.request import (
+    AttackSpec,
+    BaseRequest,
+    BatchSize,
+    Budgets,
+    DataSpec,
+    Device,
+    DistanceSpec,
+    Folder,
+    ModelSpec,
+    SampleCount,
+    Seed,
+)
 from brinell.studies.kit import Study
-from brinell.studies.transfer.request import TransferRequest
+
+DIGITS = ("digits-cnn", "digits-cnn?seed=1", "digits-cnn?width=8", "digits-cnn?width=32")
+"""The default models for digits: one network, the same retrained, a narrower and a wider one."""
+
+
+class TransferRequest(BaseRequest):
+    """The request of `brinell transfer`."""
+
+    source: tuple[Folder, ...] = ()
+    """A source of adversarial examples: the folder of a benchmark set, the folder of a run, or the name of a model among those
+    of --model, which is attacked. Names joined by + are attacked as one model, by the mean of their logits. Default: each
+    model."""
+    data: DataSpec | None = None
+    """The data, as for brinell audit. Default: the clean inputs of the first benchmark set, or digits."""
+    model: tuple[ModelSpec, ...] = ()
+    """A model on which the examples are evaluated, as for brinell audit. Default: for digits, the built-in network, the same
+    retrained, a narrower and a wider one."""
+    norm: DistanceSpec = "linf"
+    """The distance in which eps is measured: linf, l2, l1 or l0."""
+    eps: Budgets | None = None
+    """The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in
+    the field."""
+    attack: AttackSpec = "mi-fgsm"
+    """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
+    sample."""
+    criterion: str | None = None
+    """A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success
+    then means that the example meets it. Default: misclassification."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first
+    of published test sets, and stratified for all other data."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
 
 STUDY = Study(
     package=__name__,
     verb="transfer",
     request=TransferRequest,
-    run="run:carry_out",
-    result="results:TransferResult",
-    lines="report:lines",
-    table="records:TABLE",
-    summarise="analysis:summarise",
-    page="report:write",
+    plan="run:make_plan",
+    pieces="run:pieces",
+    rows="figures:Answers",
+    facts="figures:TransferFacts",
+    summarise="result:summarise",
+    result="result:TransferResult",
     positional=("source",),
-    resume="Resume the transfer in --out.",
     successor="successor:verb_for",
-    halves=True,
-    workers=True,
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

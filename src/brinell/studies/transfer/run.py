@@ -1,8 +1,8 @@
 """Carries out `brinell transfer`: makes or reads each source's examples, and evaluates every model on them."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,249 +12,352 @@ import torch
 from torch import Tensor
 
 from brinell.analysis.attainable import sentences
-from brinell.core.model import Model
+from brinell.core.contracts import ChoosesData, Dataset, reach_of
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Threshold, Worst
+from brinell.core.errors import RequestError, option
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.norms import l2, linf
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
-from brinell.engine import parts
-from brinell.engine.answers import with_logits
-from brinell.engine.job import Job
-from brinell.engine.progress import Progress
-from brinell.engine.shard import predict, session
-from brinell.store import parquet, rows
-from brinell.store.files import read_arrays, write_arrays
-from brinell.studies.kit import Call
-from brinell.studies.transfer.analysis import families, summarise
-from brinell.studies.transfer.examples import (
-    Examples,
-    check_sets,
-    clean_origin,
-    load_clean,
-    make_slice,
-    read_run,
-    read_set,
-    sample_ids,
-)
-from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
-from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
-from brinell.studies.transfer.report import write
-from brinell.studies.transfer.results import TransferResult
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat
+from brinell.datasets.bench import Bench, manifest_of, pairs_of
+from brinell.engine.cascade import Stage, build_stages
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.plan import check_names, model_facts, open_distance, usual_eps
+from brinell.engine.shard import predict
+from brinell.engine.sources import open_data
+from brinell.engine.targeting import attackable_samples
+from brinell.engine.thresholds import check_threshold, parse_threshold
+from brinell.store import rows
+from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.folder import MANIFEST, verb_of
+from brinell.store.run import Run, threshold_of
+from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.transfer import DIGITS, TransferRequest
+from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, families
+from brinell.studies.work import open_plan
+
+SLICE = 512
+"""Samples of a piece that makes examples, which limits the memory of a ledger."""
 
 
-def make(plan: TransferPlan, call: Call) -> TransferResult:
-    """Make or read every source's examples, evaluate every model on them, and write the folder, alone or with other processes.
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A source of adversarial examples."""
+
+    name: str
+    kind: str
+    """made, run or set."""
+    members: tuple[str, ...]
+    """The models that the examples were made on."""
+    samples: int = 0
+    """Samples of a run or a set, those without an example included."""
+    digests: tuple[str, ...] = ()
+    """Digests of the members; only for a run or a benchmark set."""
+    folder: Path | None = None
+    """Folder of the run or the benchmark set."""
+    level: float | None = None
+    """Level of the benchmark set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferPlan(Plan):
+    """A resolved transfer."""
+
+    request: TransferRequest
+    distance: Distance
+    threshold: Threshold | None
+    """The criterion of probability; None if classes decide."""
+    stage: Stage | None
+    """The attack; None if no source is made here."""
+    eps: float
+    sources: tuple[Source, ...]
+
+
+def make_plan(call: Call) -> TransferPlan:
+    """Resolve a request; no model is queried.
 
     Raises:
-        RequestError: the folder holds another transfer, or the data of a source differ from the data of the models.
-        StoppedError: the folder cannot be written.
+        RequestError: a setting is invalid, or two do not fit together.
     """
-    job = Job(
-        LAYOUT,
-        call.folder(plan.data),
-        plan.request,
-        about={"cell": plan.cell},
-        identity=lambda manifest: manifest.get("cell"),
+    request: TransferRequest = call.request
+    folders = {text: Path(text) for text in request.source if (Path(text) / MANIFEST).exists()}
+    sets = [folder for folder in folders.values() if verb_of(folder) == "benchmark"]
+    dataset = call.dataset()
+    if dataset is None:
+        of_set = request.data is None and sets
+        dataset = Bench(path=str(sets[0]), level="clean")() if of_set else open_data(request.data or "digits")
+    threshold = parse_threshold(request.criterion, tuple(dataset.classes))
+    if threshold is not None and sets:
+        raise RequestError(
+            f"{sets[0]} is a benchmark set, whose examples have a criterion of their own: leave {option('criterion')} out, or "
+            "name models as sources"
+        )
+    specs = request.model or (() if call.models() else DIGITS)
+    if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
+        raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
+    opened = replace(call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs}))
+    unset: dict[str, Any] = {"stage": None, "eps": 0.0, "sources": ()}
+    distance = open_distance(request.norm)
+    plan = open_plan(opened, TransferPlan, request=request, distance=distance, threshold=threshold, **unset)
+    facts = {name: model_facts(model) for name, model in plan.models.items()}
+    if threshold is not None:
+        for name in plan.models:
+            check_threshold(threshold, name, facts[name]["classes"], facts[name]["access"])
+    sources = _sources(request, folders, tuple(plan.models), threshold)
+    _check_sets(sources, dataset)
+    made = [source for source in sources if source.kind == "made"]
+    stage = _attack_stage(plan, made) if made else None
+    budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
+    if request.eps is not None and len(budgets.values) != 1:
+        raise RequestError(f"eps is {request.eps}, but a transfer has one budget: write for example 8/255")
+    eps = float(budgets.values[-1])
+    if not eps > 0:
+        raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
+    kept = attackable_samples(plan.labels, None, threshold)
+    for sentence in sentences(
+        families(len(made), len(plan.models) if made else 0, len(sources) * len(plan.models), len(kept), request.criterion)
+    ):
+        call.progress.note(sentence)
+    digests = {name: facts[name]["digest"] for name in plan.models}
+    return replace(
+        plan,
+        ids=plan.ids[kept],
+        labels=plan.labels[kept],
+        eps=eps,
+        stage=stage,
+        sources=sources,
+        identity={
+            "eps": eps,
+            "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
+            "sources": [digest(source.folder / MANIFEST) for source in sources if source.folder is not None],
+        },
         inputs="the data, the weights, a source",
-        device=plan.device,
-        command=call.command,
+        facts=TransferFacts(
+            eps=eps,
+            eps_text=budgets.texts[-1],
+            attack=stage.name if stage else None,
+            sources=[_source_facts(source, digests, len(kept)) for source in sources],
+        ),
     )
 
-    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
-        """Make the parts; returns how the folder is finished."""
-        with ExitStack() as stack:
-            opened: dict[str, Model] = {}
-            for entry in plan.models:
-                opened[entry.name] = entry.open()
-                stack.enter_context(session(opened[entry.name], plan.device))
 
-            def check_answers() -> dict[str, Any]:
-                """Find out what kind of answers each model gives."""
-                record: dict[str, Any] = {"batches": plan.request.batch_size}
-                for name, model in opened.items():
-                    with_logits(model, plan.dataset, record, plan.device, name=name)
-                return record
+def _sources(
+    request: TransferRequest, folders: Mapping[str, Path], names: Sequence[str], threshold: Threshold | None
+) -> tuple[Source, ...]:
+    """The sources of the matrix: models, sets and runs."""
+    sources: list[Source] = []
+    for text in request.source or tuple(names):
+        if text in folders:
+            sources += (
+                _set_sources(folders[text])
+                if verb_of(folders[text]) == "benchmark"
+                else _run_sources(folders[text], request, threshold)
+            )
+            continue
+        members = tuple(part.strip() for part in text.split("+"))
+        if unknown := [member for member in members if member not in names]:
+            raise RequestError(
+                f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a run or a "
+                f"benchmark set: the models are {', '.join(names)}"
+            )
+        sources.append(Source(name="+".join(members), kind="made", members=members))
+    check_names([source.name for source in sources])
+    return tuple(sources)
 
-            answers = makers.make_once("answers", check_answers)
-            models = {name: with_logits(model, plan.dataset, answers, plan.device, name=name) for name, model in opened.items()}
-            check_sets(plan)
-            cells = Cells(plan, models, answers["batches"], makers.folder, call.progress)
-            results = makers.make(cells.list_parts())
-        return lambda folder: _finish(plan, cells, results, folder, job)
 
-    parts.make_folder(job, work, resume=call.resume, pool=call.pool())
-    return summarise(TABLE.read(job.path)).model_copy(update={"folder": str(job.path)})
-
-
-class Cells:
-    """The parts of a transfer: slices of made examples, answers to clean inputs, and a cell for each source and model.
-
-    Args:
-        plan: the plan.
-        models: models by name, in a `session`.
-        batches: samples per batch in the process that started the transfer, which determines the slices.
-        folder: the folder of the parts.
-        progress: receives progress messages.
-    """
-
-    def __init__(self, plan: TransferPlan, models: Mapping[str, Model], batches: int, folder: Path, progress: Progress) -> None:
-        self.slices = {slice_name(rows): rows for rows in _slices(len(plan.ids), batches)}
-        self._plan, self._models, self._folder, self._progress = plan, models, folder, progress
-        self._last_examples: Examples | None = None
-        """Examples of the source that was read last."""
-        self._announced_sources: set[str] = set()
-        """Sources whose start was reported."""
-
-    def list_parts(self) -> list[parts.Part]:
-        """All parts, in an order in which they can run: per source the examples, then the clean answers and cells."""
-        by_name: dict[str, parts.Part] = {}
-        for source in self._plan.sources:
-            slices = self.slices if source.kind == "made" else {}
-            examples = {
-                name: self._part(self.example_name(source, name), partial(self._make_slice, source, rows))
-                for name, rows in slices.items()
-            }
-            by_name |= {part.name: part for part in examples.values()}
-            for model in self._models:
-                clean = self._part(self._clean_name(source, model), partial(self._predict_clean, source, model))
-                by_name.setdefault(clean.name, clean)
-                needs = (clean.name, *(part.name for part in examples.values()))
-                cell = self._part(self.cell_name(source, model), partial(self._evaluate, source, model), needs)
-                by_name[cell.name] = cell
-        return list(by_name.values())
-
-    def _part(self, name: str, make: Callable[[str], dict[str, Any]], needs: tuple[str, ...] = ()) -> parts.Part:
-        """A part that writes one file."""
-        return parts.Part(name=name, files=(part_file(name),), make=partial(make, part_file(name)), needs=needs)
-
-    def example_name(self, source: Source, name: str) -> str:
-        """Name of the part that makes a slice of a source's examples."""
-        return f"made-{self._plan.sources.index(source):03d}-{name}"
-
-    def cell_name(self, source: Source, model: str) -> str:
-        """Name of the part that evaluates a model on a source."""
-        return f"cell-{self._plan.sources.index(source):03d}-{list(self._models).index(model):03d}"
-
-    def _clean_name(self, source: Source, model: str) -> str:
-        first = next(number for number, peer in enumerate(self._plan.sources) if clean_origin(peer) == clean_origin(source))
-        return f"clean-{first:03d}-{list(self._models).index(model):03d}"
-
-    def _make_slice(self, source: Source, rows: slice, file: str) -> dict[str, Any]:
-        self._announce(source)
-        started = time.perf_counter()
-        x, cost = make_slice(self._plan, source, self._models, rows)
-        write_arrays(self._folder / file, {"x": x.cpu().numpy()})
-        return cost | {"seconds": time.perf_counter() - started}
-
-    def _predict_clean(self, source: Source, model: str, file: str) -> dict[str, Any]:
-        """Predict the clean inputs of all sources that share them, each input once."""
-        started, peers = time.perf_counter(), [peer for peer in self._plan.sources if clean_origin(peer) == clean_origin(source)]
-        ids = np.unique(np.concatenate([sample_ids(self._plan, peer) for peer in peers]))
-        labels = np.asarray(self._plan.dataset.labels(), dtype=np.int64)[ids] if source.kind != "set" else None
-        answers = _ask(self._models[model], load_clean(self._plan, source, ids), labels, self._plan)
-        write_arrays(self._folder / file, {"sample_id": ids, **answers})
-        return {"passes": len(ids), "seconds": time.perf_counter() - started}
-
-    def _evaluate(self, source: Source, model: str, file: str) -> dict[str, Any]:
-        started = time.perf_counter()
-        if self._last_examples is None or self._last_examples.source is not source:
-            self._announce(source)
-            self._last_examples = self._examples(source)
-        examples, clean = self._last_examples, read_arrays(self._folder / part_file(self._clean_name(source, model)))
-        answers = _evaluate_examples(self._plan, examples, model, self._models[model], clean)
-        parquet.write_table(self._folder / file, parquet.to_table(answers))
-        seconds = time.perf_counter() - started
-        return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
-
-    def _examples(self, source: Source) -> Examples:
-        if source.kind != "made":
-            return read_set(source) if source.kind == "set" else read_run(self._plan, source)
-        clean = self._plan.dataset.load(self._plan.ids.tolist())
-        return Examples(
-            source=source,
-            sample_id=self._plan.ids,
-            label=self._plan.labels,
-            distortion=[""] * len(self._plan.ids),
-            clean=clean,
-            x=self.join_slices(source, self._folder),
+def _set_sources(folder: Path) -> list[Source]:
+    manifest = manifest_of(folder)
+    model, samples = manifest["model"], len(Bench(path=str(folder), level="clean")().labels())
+    return [
+        Source(
+            name=f"{folder.name} x{level:g}",
+            kind="set",
+            members=(str(model["name"]),),
+            samples=samples,
+            digests=(str(model["digest"]),),
+            folder=folder,
+            level=float(level),
         )
-
-    def join_slices(self, source: Source, folder: Path) -> Tensor:
-        """Join the slices of a source's examples in a folder to one tensor, (n, *shape)."""
-        arrays = [read_arrays(folder / part_file(self.example_name(source, name)))["x"] for name in self.slices]
-        return torch.as_tensor(np.concatenate(arrays))
-
-    def _announce(self, source: Source) -> None:
-        """Print the name of a source once."""
-        if source.name not in self._announced_sources:
-            self._announced_sources.add(source.name)
-            self._progress.note(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
+        for level in manifest["levels"]
+        if level > 0
+    ]
 
 
-def part_file(part: str) -> str:
-    """Path of a part's file, relative to the folder."""
-    return f"{parts.PARTS}/{part}.{'parquet' if part.startswith('cell') else 'safetensors'}"
+def _run_sources(folder: Path, request: TransferRequest, threshold: Threshold | None) -> list[Source]:
+    run = Run.open(folder, thresholds=True)
+    criterion, asked = threshold_of(run.manifest), None if threshold is None else threshold.text
+    if criterion != asked:
+        remedy = f"leave {option('criterion')} out" if criterion is None else f"pass {option('criterion', repr(criterion))}"
+        counts = "misclassified inputs" if criterion is None else f"inputs that meet {criterion}"
+        raise RequestError(f"the successes of {folder} are {counts}, and this transfer asks for another criterion: {remedy}")
+    if run.manifest["state"] != "finished":
+        raise RequestError(f"{folder} is not finished: first run brinell audit --resume --out {folder}")
+    distance = run.manifest["distance"]
+    if distance != request.norm:
+        raise RequestError(f"{folder} measures eps in {distance}, not in {request.norm}: pass {option('norm')} {distance}")
+    if run.manifest.get("recommended"):
+        raise RequestError(
+            f"{folder} has a budget for each sample: a transfer needs a run whose {option('eps')} values are numbers"
+        )
+    records = run.records()
+    return [
+        Source(
+            name=f"{folder.name}/{model['name']}",
+            kind="run",
+            members=(str(model["name"]),),
+            samples=len(np.unique(records.sample_id[records.model == str(model["name"])])),
+            digests=(str(model["digest"]),),
+            folder=folder,
+        )
+        for model in run.manifest["models"]
+    ]
 
 
-def slice_name(rows: slice) -> str:
-    """Name of a slice of samples."""
-    return f"{rows.start:08d}-{rows.stop:08d}"
+def _source_facts(source: Source, digests: Mapping[str, str], samples: int) -> SourceFacts:
+    """Facts of a source; the names and digests of the evaluated models tell which of them it was made on.
 
-
-def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, job: Job) -> None:
-    """Write the examples, rows, manifest and page from the files of all parts."""
-    names = [cells.cell_name(source, model.name) for source in plan.sources for model in plan.models]
-    answers = [parquet.load_rows(Answers, folder / part_file(name)) for name in names]
-    for number, source in enumerate(plan.sources):
-        if source.kind == "made":
-            x = cells.join_slices(source, folder).numpy()
-            save_examples(folder, number, {str(sample): example for sample, example in zip(plan.ids.tolist(), x, strict=True)})
-    request = plan.request.model_dump(mode="json")
-    about = {
-        "request": request,
-        "command": job.command,
-        "cell": plan.cell,
-        "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
-        "criterion": None if plan.threshold is None else plan.threshold.text,
-        "distance": plan.distance.name,
-        "eps": plan.eps,
-        "eps_text": plan.eps_text,
-        "attack": plan.stage.name if plan.stage else None,
-        "title": plan.stage.title if plan.stage else None,
-        "sources": [_source_facts(plan, cells, source, results) for source in plan.sources],
-        "models": [{"name": entry.name, **entry.facts} for entry in plan.models],
-        "passes": sum(result.get("passes", 0) for result in results.values()),
-        "seconds": sum(result["seconds"] for result in results.values()),
-    }
-    TABLE.write(folder, about, rows.concatenate(answers))
-    write(folder)
-
-
-def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Mapping[str, Any]) -> dict[str, Any]:
-    digests = {entry.name: entry.facts["digest"] for entry in plan.models}
-    # Digests distinguish a retrained model of the same name. A set also compares names: its inputs have another domain than the
-    # data of its model, and the domain is part of a digest.
-    source_digests = set(source.digests) or {digests[name] for name in source.members}
+    Digests distinguish a retrained model of the same name. A set also compares names: its inputs have another domain than the
+    data of its model, and the domain is part of a digest.
+    """
+    of_source = set(source.digests) or {digests[name] for name in source.members}
     names = set(source.members) if source.kind == "set" else set()
-    first_cell = results[cells.cell_name(source, plan.models[0].name)]
-    costs = [results[cells.example_name(source, name)] for name in cells.slices] if source.kind == "made" else []
-    return {
-        "name": source.name,
-        "kind": source.kind,
-        "members": list(source.members),
-        "white_box": [name for name, digest in digests.items() if digest in source_digests or name in names],
-        "level": source.level,
-        "n": first_cell["n"],
-        "missing": first_cell["missing"],
-        "folder": None if source.folder is None else str(source.folder),
-        **{key: sum(cost[key] for cost in costs) for key in ("forwards", "backwards", "seconds")},
-    }
+    return SourceFacts(
+        name=source.name,
+        kind=source.kind,
+        members=list(source.members),
+        white_box=[name for name, digest in digests.items() if digest in of_source or name in names],
+        level=source.level,
+        samples=samples if source.kind == "made" else source.samples,
+        folder=None if source.folder is None else str(source.folder),
+    )
 
 
-def _evaluate_examples(plan: TransferPlan, examples: Examples, name: str, model: Model, clean: Mapping[str, Array]) -> Answers:
-    """Evaluate a model on a source's examples; `clean` holds its answers to clean inputs (`sample_id` and those of `_ask`)."""
-    change = examples.x.cpu() - examples.clean.cpu()
-    rows_of_clean = np.searchsorted(clean["sample_id"], examples.sample_id)
-    answers = _ask(model, examples.x, examples.label, plan)
-    before, after = (part.get("margin") for part in (clean, answers))
+def _check_sets(sources: Sequence[Source], dataset: Dataset) -> None:
+    """Check that every benchmark set has the domain and the classes of the data."""
+    for folder in dict.fromkeys(source.folder for source in sources if source.kind == "set"):
+        bench = Bench(path=str(folder), level="clean")()
+        set_inputs, model_inputs = (
+            f"{domain.kind}s of shape {domain.shape} from {domain.low} to {domain.high}"
+            for domain in (bench.domain, dataset.domain)
+        )
+        if set_inputs != model_inputs:
+            raise RequestError(
+                f"{folder} holds {set_inputs}, but the models take {model_inputs}: pass models that take the inputs of the set"
+            )
+        if bench.classes != tuple(dataset.classes):
+            raise RequestError(
+                f"the classes of {folder} differ from those of {dataset.name}: pass the set's data with {option('data')}"
+            )
+
+
+def _attack_stage(plan: TransferPlan, sources: Sequence[Source]) -> Stage:
+    """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
+    request, domain, distance = plan.request, plan.dataset.domain, plan.distance
+    stages = build_stages((request.attack,))
+    if len(stages) != 1 or stages[0].waits:
+        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
+    (stage,) = stages
+    attack = stage.attack
+    if distance.name not in attack.distances:
+        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.distances))}, not {distance.name}")
+    if domain.kind not in attack.domains:
+        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.domains))} inputs, not {domain.kind} inputs")
+    if isinstance(attack, ChoosesData):
+        attack.check(domain.free)
+    for source in sources:
+        for name in source.members:
+            access = plan.models[name].access
+            if attack.access > access:
+                raise RequestError(
+                    f"{stage.name} needs {attack.access.name.lower()}, but {name} gives {access.name.lower()} only: "
+                    "list the sources, without this model"
+                )
+    return stage
+
+
+def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
+    """Slices of the examples of each source made here, then the answers of each model to all sources."""
+    making = [
+        Piece(
+            name=f"source {number + 1} of {len(plan.sources)}: {source.name}, samples from {start + 1}",
+            make=partial(_make_examples, plan, number, start),
+            files=(example_file(number, start),),
+        )
+        for number, source in enumerate(plan.sources)
+        if source.kind == "made"
+        for start in _starts(plan)
+    ]
+    needs = tuple(piece.name for piece in making)
+    return [
+        *making,
+        *(Piece(name=f"answers of {model}", make=partial(_evaluate, plan, model), needs=needs) for model in plan.models),
+    ]
+
+
+def example_file(number: int, start: int) -> str:
+    """Path of a slice of the examples of a source, relative to the folder: arrays x, forwards and backwards."""
+    return f"examples/{number:03d}-{start:08d}.safetensors"
+
+
+def _starts(plan: TransferPlan) -> range:
+    return range(0, len(plan.ids), SLICE)
+
+
+def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
+    """Attack a slice of the samples, and store the strongest input within eps for each of them.
+
+    The strongest input has the largest margin; a minimal attack gives the closest adversarial example if it finds one. Several
+    members of a source are attacked as one `Ensemble`.
+    """
+    assert plan.stage is not None
+    rows = slice(start, start + SLICE)
+    members = [plan.models[name] for name in plan.sources[number].members]
+    model = members[0] if len(members) == 1 else Ensemble(members)
+    clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
+    minimal = plan.stage.attack.family == "minimal"
+    criterion: Criterion = plan.threshold or MISCLASSIFIED
+    criterion = criterion if minimal else Worst(criterion)
+    eps = torch.full((len(clean),), plan.eps, device=plan.device)
+    ledger = Ledger(
+        model,
+        Batch(
+            ids=torch.arange(len(clean), device=plan.device), x=clean, y=torch.as_tensor(plan.labels[rows], device=plan.device)
+        ),
+        Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
+        access=plan.stage.attack.access,
+        batch_size=plan.request.batch_size,
+        minimal=minimal,
+        reach=reach_of(plan.stage.attack, plan.distance.name),
+        eot=plan.stage.eot,
+        strongest=True,
+    )
+    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[rows], device=plan.device)).fold(plan.stage.name)
+    plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    fooled = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
+    x = torch.where(fooled, ledger.best.closest, ledger.best.strongest)
+    costs = {name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64) for name in ("forwards", "backwards")}
+    write_arrays(plan.folder / example_file(number, start), {"x": x.cpu().numpy(), **costs})
+
+
+def _evaluate(plan: TransferPlan, name: str) -> Answers:
+    """Rows of a model: its answers to the examples of each source and, once, to their clean inputs."""
+    examples = [_examples(plan, number) for number in range(len(plan.sources))]
+    clean: dict[str, tuple[Array, dict[str, Array]]] = {}
+    for origin in dict.fromkeys(part.origin for part in examples):
+        peers = [part for part in examples if part.origin == origin]
+        ids, index = np.unique(np.concatenate([part.sample_id for part in peers]), return_index=True)
+        x = torch.cat([part.clean for part in peers])[index]
+        clean[origin] = ids, _answers(plan, name, x, np.concatenate([part.label for part in peers])[index])
+    return rows.concatenate([_rows(plan, part, name, *clean[part.origin]) for part in examples])
+
+
+def _rows(plan: TransferPlan, examples: "Examples", name: str, ids: Array, clean: Mapping[str, Array]) -> Answers:
+    change, index = examples.x - examples.clean, np.searchsorted(ids, examples.sample_id)
+    answers = _answers(plan, name, examples.x, examples.label)
+    margins = {} if plan.threshold is None else {"clean_margin": clean["margin"][index], "margin": answers["margin"]}
     return rows.build(
         Answers,
         len(examples.label),
@@ -265,15 +368,17 @@ def _evaluate_examples(plan: TransferPlan, examples: Examples, name: str, model:
         distortion=np.array(examples.distortion, dtype=object),
         linf=linf(change).numpy(),
         l2=l2(change).numpy(),
-        clean_pred=clean["pred"][rows_of_clean],
+        clean_pred=clean["pred"][index],
         pred=answers["pred"],
-        **({} if before is None or after is None else {"clean_margin": before[rows_of_clean], "margin": after}),
+        forwards=examples.forwards,
+        backwards=examples.backwards,
+        **margins,
     )
 
 
-def _ask(model: Model, x: Tensor, labels: Array | None, plan: TransferPlan) -> dict[str, Array]:
+def _answers(plan: TransferPlan, name: str, x: Tensor, labels: Array) -> dict[str, Array]:
     """Answers of a model to inputs: `pred` (n,) int64 classes, and `margin` (n,) to a criterion of probability."""
-    logits = predict(model, x.to(plan.device), plan.request.batch_size)
+    logits = predict(plan.models[name], x.to(plan.device), plan.request.batch_size)
     answers: dict[str, Array] = {"pred": logits.argmax(1).cpu().numpy()}
     if plan.threshold is not None:
         y = torch.as_tensor(labels, device=logits.device).long()
@@ -281,26 +386,150 @@ def _ask(model: Model, x: Tensor, labels: Array | None, plan: TransferPlan) -> d
     return answers
 
 
-def _slices(n: int, size: int) -> Iterator[slice]:
-    """Slices of four batches each, which limits the memory of a ledger."""
-    step = 4 * size
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The examples of one source and the clean inputs that they were made from."""
+
+    source: Source
+    sample_id: Array
+    """(n,) int64: positions in the data; for a benchmark set, positions among its clean inputs."""
+    label: Array
+    """(n,) int64: true classes."""
+    distortion: list[str]
+    """Distortions placed on each example, joined by +; empty for other attacks."""
+    clean: Tensor
+    """(n, *shape) clean inputs."""
+    x: Tensor
+    """(n, *shape) adversarial examples."""
+    forwards: Array | int = 0
+    """(n,) forward evaluations that each cost."""
+    backwards: Array | int = 0
+
+    @property
+    def origin(self) -> str:
+        """Where the clean inputs come from: the folder of a benchmark set, or "data"."""
+        return str(self.source.folder) if self.source.kind == "set" else "data"
 
 
-def carry_out(call: Call) -> TransferResult:
-    """Make or read every source's examples, evaluate every model on them, and write the folder.
+def _examples(plan: TransferPlan, number: int) -> Examples:
+    source = plan.sources[number]
+    if source.kind != "made":
+        return read_set(source) if source.kind == "set" else read_run(plan, source)
+    arrays = [read_arrays(plan.folder / example_file(number, start)) for start in _starts(plan)]
+    x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
+    return Examples(
+        source=source,
+        sample_id=plan.ids,
+        label=plan.labels,
+        distortion=[""] * len(plan.ids),
+        clean=plan.dataset.load(plan.ids.tolist()),
+        x=torch.as_tensor(x),
+        forwards=forwards,
+        backwards=backwards,
+    )
+
+
+def read_set(source: Source) -> Examples:
+    """Read the adversarial examples of a benchmark set at the level of the source, with their clean inputs.
 
     Raises:
-        RequestError: the request is invalid.
-        StoppedError: the folder cannot be written.
+        RequestError: the set holds no such examples.
     """
-    plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
-    made = sum(source.kind == "made" for source in plan.sources)
-    for sentence in sentences(
-        families(
-            made, len(plan.models) if made else 0, len(plan.sources) * len(plan.models), len(plan.ids), plan.request.criterion
+    assert source.folder is not None and source.level is not None
+    folder = str(source.folder)
+    pairs = pairs_of(source.folder, source.level)
+    if not pairs:
+        raise RequestError(f"{folder} holds no input at level {source.level:g} with a clean counterpart: create the set again")
+    level = "adversarial" if source.level == 1 else f"{source.level:g}"
+    clean, changed = Bench(path=folder, level="clean")(), Bench(path=folder, level=level)()
+    labels = np.asarray(clean.labels(), dtype=np.int64)
+    clean_rows = [clean_index for clean_index, _, _ in pairs]
+    return Examples(
+        source=source,
+        sample_id=np.array(clean_rows, dtype=np.int64),
+        label=labels[clean_rows],
+        distortion=[distortion for _, _, distortion in pairs],
+        clean=clean.load(clean_rows),
+        x=changed.load([adversarial_index for _, adversarial_index, _ in pairs]),
+    )
+
+
+def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]:
+    """For each sample of a run that has an adversarial example within eps: its smallest eps, and the stage that reached it.
+
+    Raises:
+        RequestError: the run is over other data, or holds no adversarial example within eps.
+    """
+    assert source.folder is not None
+    run, (name,) = Run.open(source.folder, thresholds=True), source.members
+    if run.manifest["data"]["digest"] != plan.dataset.digest():
+        raise RequestError(
+            f"{plan.dataset.name} is not the data of {source.folder}: pass {option('data')} {run.manifest['data']['spec']}"
         )
+    records = run.records()
+    radius = np.ma.filled(records.broken * records.unit, np.inf)
+    mask = (records.model == name) & (radius <= plan.eps * (1 + 1e-9))
+    best: dict[int, tuple[float, str]] = {}
+    for sample, eps, stage in zip(
+        records.sample_id[mask].tolist(), records.broken[mask].tolist(), records.attack[mask], strict=True
     ):
-        call.progress.note(sentence)
-    return make(plan, call)
+        best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
+    if not best:
+        raise RequestError(
+            f"{source.folder} holds no adversarial example of {name} within {plan.eps:g}: pass a larger "
+            f"{option('eps')}, or omit it"
+        )
+    return best
+
+
+def read_run(plan: TransferPlan, source: Source) -> Examples:
+    """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one."""
+    assert source.folder is not None
+    run, (name,), best = Run.open(source.folder, thresholds=True), source.members, closest_examples(plan, source)
+    inputs = dict[int, Array]()
+    for stage in {stage for _, stage in best.values()}:
+        inputs |= run.adversarial(name, stage, [sample for sample, (_, best_stage) in best.items() if best_stage == stage])
+    ids = np.array(sorted(inputs), dtype=np.int64)
+    return Examples(
+        source=source,
+        sample_id=ids,
+        label=np.asarray(plan.dataset.labels(), dtype=np.int64)[ids],
+        distortion=[""] * len(ids),
+        clean=plan.dataset.load(ids.tolist()),
+        x=torch.as_tensor(np.stack([inputs[sample] for sample in ids.tolist()])),
+    )
+
+
+class Ensemble:
+    """A model whose logits are the mean of its members' logits.
+
+    Dong et al. 2018, Boosting adversarial attacks with momentum, section 3.3, equation 7, with equal weights. Of the three
+    fusions that the paper compares, the fusion of logits makes the examples that transfer best.
+    """
+
+    def __init__(self, members: Sequence[Model]) -> None:
+        """Create an ensemble.
+
+        Args:
+            members: models over one domain, each in a `session`.
+
+        Raises:
+            RequestError: the members have different numbers of classes.
+        """
+        if len({member.classes for member in members}) > 1:
+            counts = ", ".join(f"{member.name} {member.classes}" for member in members)
+            raise RequestError(f"models with different numbers of classes cannot be attacked as one: {counts}")
+        self._members = tuple(members)
+        self.name = "+".join(member.name for member in members)
+        self.domain, self.classes = members[0].domain, members[0].classes
+        self.access = Access(min(member.access for member in members))
+        self.info = ModelInfo(answers="logits")
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Mean of the members' logits, (n, classes), for inputs x (n, *shape)."""
+        return torch.stack([member.predict(x) for member in self._members]).mean(0)
+
+    def digest(self) -> str:
+        """Hash of the members' digests."""
+        digests = " ".join(member.digest() for member in self._members)
+        return hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()

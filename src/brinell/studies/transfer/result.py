@@ -1,17 +1,32 @@
 """What a transfer says: the best sources, the most and least affected models, the matrix and its tables."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
+
+from brinell.analysis.attainable import Attainable
+from brinell.analysis.attainable import sentences as impossible
 from brinell.analysis.inference import significant
-from brinell.reports import html, terminal
+from brinell.core.errors import RequestError
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
-from brinell.reports.values import Block, Code, Detail, Measure, Note, Percent, Report, Seconds, Table
-from brinell.store.folder import PAGE
-from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.records import TABLE
-from brinell.studies.transfer.results import Cell, EvaluatedModel, SourceResult, TransferResult
+from brinell.reports.values import Block, Detail, Measure, Note, Percent, Report, Table
+from brinell.studies.result import Folder, FolderResult
+from brinell.studies.transfer import TransferRequest
+from brinell.studies.transfer.figures import (
+    Answers,
+    Cell,
+    EvaluatedModel,
+    SourceResult,
+    TransferFacts,
+    correct_p_values,
+    families,
+    list_made,
+    make_cell,
+    model_results,
+    notes_on,
+    rows_by_model,
+    source_results,
+)
 
 CLASSES = 20
 """The page shows figures by class up to this number of classes; the CSV always does."""
@@ -24,49 +39,74 @@ RANKS = (
 )
 
 
-def report(result: TransferResult) -> Report:
-    """What the page, the terminal and the CSV files say."""
-    criterion = f"; {result.criterion}" if result.criterion else ""
-    attack = f"; made by {result.attack}" if result.attack else ""
-    size = f"{counted(len(result.sources), 'source')}, {counted(len(result.models), 'model')}"
-    return Report(
-        verb="transfer",
-        title="Transfer of adversarial examples between models",
-        subject=f"{result.data}; {budget(result)}{criterion}{attack}; {size}",
-        sentences=sentences(result),
-        blocks=[*_matrices(result), _sources(result), *_parts(result), _cells(result)],
-        notes=[Note("coverage", "note", text) for text in result.notes],
+class TransferResult(FolderResult):
+    """What `brinell transfer --json` prints."""
+
+    request: TransferRequest
+    facts: TransferFacts
+    sources: list[SourceResult]
+    """The sources, which are the rows of the matrix."""
+    per_model: list[EvaluatedModel]
+    """The models, which are the columns of the matrix."""
+    cells: list[Cell]
+    """One cell for each source and model, source by source."""
+    passes: int
+    """Forward evaluations on clean inputs and examples, over all models."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
+    notes: list[str]
+    """Limits on comparing figures, one sentence each."""
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        criterion = f"; {self.request.criterion}" if self.request.criterion else ""
+        attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
+        size = f"{counted(len(self.sources), 'source')}, {counted(len(self.per_model), 'model')}"
+        return Report(
+            verb="transfer",
+            title="Transfer of adversarial examples between models",
+            subject=f"{self.data}; {budget(self)}{criterion}{attack}; {size}",
+            sentences=sentences(self),
+            blocks=[*_matrices(self), _sources(self), *_parts(self), _cells(self)],
+            notes=[Note("coverage", "note", text) for text in self.notes],
+            provenance=[("forward evaluations", self.passes)],
+        )
+
+
+def summarise(folder: Folder[Answers]) -> TransferResult:
+    """Figures of a folder from its rows."""
+    models, facts, criterion = folder.head()["models"], folder.facts, folder.request.criterion
+    missing = np.stack([np.ma.getmaskarray(column) for column in (folder.rows.clean_margin, folder.rows.margin)])
+    if (missing != (criterion is None)).any():
+        raise RequestError(f"{folder.path} has rows that do not belong to its criterion: make the transfer again")
+    answers = {source.name: rows_by_model(folder.rows, source, models) for source in facts.sources}
+    names = folder.head()["classes"]
+    cells = [make_cell(source, model, answers[source.name], names, criterion) for source in facts.sources for model in models]
+    sources = source_results(facts.sources, answers, cells, models)
+    made = list_made(facts.sources, models)
+    possible = families(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources), criterion)
+    clean = {
+        (source.folder if source.kind == "set" else "data", sample)
+        for source in facts.sources
+        for sample in answers[source.name][models[0]].sample_id.tolist()
+    }
+    return TransferResult(
+        **folder.head(),
+        sources=sources,
+        per_model=model_results(folder.manifest["models"], facts.sources, answers),
+        cells=correct_p_values(cells),
+        passes=len(models) * len(clean) + len(folder.rows),
+        attainable=possible,
+        notes=[*notes_on(sources), *impossible(possible)],
     )
-
-
-def lines(result: TransferResult) -> Iterator[str]:
-    """The result as a terminal shows it."""
-    yield from terminal.lines(report(result))
-    yield f"page: {result.folder}/{PAGE}"
-
-
-def write(path: Path | str) -> Path:
-    """Write page and tables into a transfer folder, from its rows; returns the path of the page.
-
-    Raises:
-        RequestError: the folder holds no transfer, or a file in it is damaged.
-        StoppedError: the folder cannot be written.
-    """
-    folder = TABLE.read(path)
-    result, manifest = summarise(folder), folder.manifest
-    provenance = [
-        ("forward evaluations", result.passes),
-        ("time", Seconds(result.seconds)),
-        ("repeat", Code(manifest["command"])),
-    ]
-    return html.write(folder.path, replace(report(result), request=manifest["request"], provenance=provenance))
 
 
 def _matrices(result: TransferResult) -> list[Table]:
     """Success, and what is left of each model, source by model."""
-    names = [model.model for model in result.models]
+    names = [model.model for model in result.per_model]
     matrix = {(cell.source, cell.model): cell for cell in result.cells}
-    if result.criterion is None:
+    criterion = result.request.criterion
+    if criterion is None:
         success = (
             "Examples that the model in the column misclassifies, among those whose clean inputs this model and the source both "
             "classify correctly."
@@ -74,11 +114,11 @@ def _matrices(result: TransferResult) -> list[Table]:
         title, lead = "Accuracy on the examples", "Accuracy of the model in the column on each source's examples."
     else:
         success = (
-            f"Examples that meet {result.criterion} on the model in the column, among those whose clean inputs meet it neither "
-            "on this model nor on the source."
+            f"Examples that meet {criterion} on the model in the column, among those whose clean inputs meet it neither on this "
+            "model nor on the source."
         )
-        title = f"Examples that do not meet {result.criterion}"
-        lead = f"Share of each source's examples that do not meet {result.criterion} on the model in the column; not an accuracy."
+        title = f"Examples that do not meet {criterion}"
+        lead = f"Share of each source's examples that do not meet {criterion} on the model in the column; not an accuracy."
 
     def change(cell: Cell) -> Detail:
         interval = f" ({points(cell.low)} to {points(cell.high)})" if cell.low is not None else ""
@@ -128,7 +168,7 @@ def _sources(result: TransferResult) -> Table:
     columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean", "lowest")
     return Table(
         title="The sources",
-        columns=(*columns, "forwards", "backwards", "time"),
+        columns=(*columns, "forwards", "backwards"),
         rows=[
             (
                 source.name,
@@ -140,7 +180,6 @@ def _sources(result: TransferResult) -> Table:
                 Percent(source.min_success),
                 source.forwards,
                 source.backwards,
-                Seconds(source.seconds),
             )
             for source in result.sources
         ],
@@ -150,7 +189,7 @@ def _sources(result: TransferResult) -> Table:
 
 def _parts(result: TransferResult) -> Iterator[Block]:
     """Success by class and by distortion."""
-    names = [model.model for model in result.models]
+    names = [model.model for model in result.per_model]
     classes = {part.class_: part.name for cell in result.cells for part in cell.per_class}
     success = {(cell.source, cell.model, part.class_): part.success for cell in result.cells for part in cell.per_class}
     if len(classes) <= CLASSES:
@@ -232,7 +271,7 @@ def _all_round(result: TransferResult) -> str:
 
 def _most_affected(result: TransferResult) -> str:
     """The models on which examples made on other models succeed least and most."""
-    models = sorted((model for model in result.models if model.success is not None), key=lambda model: model.success or 0.0)
+    models = sorted((model for model in result.per_model if model.success is not None), key=lambda model: model.success or 0.0)
     if len(models) < 2:
         return ""
     lowest, highest = models[0], models[-1]
@@ -277,7 +316,7 @@ def _harmless_cells(result: TransferResult) -> str:
     harmless = [cell for cell in others if cell.p is not None and not (significant(cell.p) and (cell.difference or 0.0) < 0)]
     if not harmless:
         return ""
-    loss = "loss of accuracy" if result.criterion is None else f"effect on {result.criterion}"
+    loss = "loss of accuracy" if result.request.criterion is None else f"effect on {result.request.criterion}"
     largest = max(-100 * (cell.low or 0.0) for cell in harmless)
     size = counted(max(cell.accuracy.n for cell in harmless), "sample")
     return (
@@ -290,7 +329,7 @@ def budget(result: TransferResult) -> str:
     """The budget of examples that were made or read from runs, and the largest change of a benchmark set, which has none."""
     parts = []
     if any(source.kind != "set" for source in result.sources):
-        parts.append(f"{distance(result.distance)} up to {result.eps_text}")
+        parts.append(f"{distance(result.request.norm)} up to {result.facts.eps_text}")
     changes = [source.max_linf for source in result.sources if source.kind == "set" and source.max_linf is not None]
     if changes:
         parts.append(f"benchmark sets with changes up to {short(max(changes))} in Linf")
