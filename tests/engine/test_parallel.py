@@ -88,7 +88,7 @@ def test_both_halves_are_under_way_at_once_and_keep_apart():
     setting = setting_of(model, Remembering(threading.Barrier(2)))
     setting = ShardSetting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
     result = retry.attack_group(setting, group_of(5), lambda sample, reason: None)
-    assert result.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(result.records.outcome) == {"fooled"}
+    assert result.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(result.records.outcome) == {"broken"}
     assert result.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]
     assert sorted(result.arrays) == [0, 1, 2, 3, 4]
 

@@ -115,8 +115,13 @@ def test_a_budget_of_queries_holds_in_evaluations(tmp_path_factory, subtests):
             run = run_audit(
                 tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries
             )
-            forwards = run.records().forwards[run.records().attack != CLEAN]
-            assert 0 < forwards.max() <= queries
+            records = run.records()
+            attacked = records.attack != CLEAN
+            level, lowest = (
+                np.searchsorted(run.manifest["eps"], np.ma.filled(column, 9)) for column in (records.attacked, records.broken)
+            )
+            attacks = 2 + np.maximum(level - lowest, -1)
+            assert records.forwards[attacked].any() and (records.forwards <= queries * attacks)[attacked].all()
 
 
 def stopped(monkeypatch, plan, out):

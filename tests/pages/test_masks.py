@@ -133,7 +133,7 @@ def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_run_that_goes_on_keeps_what_was_told(tmp_path, image_run):
-    """Units of an unfinished stage are read as the part is: the map and the mask are there before and after."""
+    """Groups of an unfinished stage are read as the part is: the map and the mask are there before and after."""
     run = Run.open(shutil.copytree(image_run.path, tmp_path / "run"))
     model, attack = stage(run)
     cell = run.manifest["stages"][0]["cells"][model]
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_keeps_what_was_told(tmp_path, image_run):
         path.unlink()
     run.manifest["state"] = "running"
     run.save_manifest()
-    run.save_shard(cell, "again", records, inputs, extras)
+    run.save_group(cell, "again", records, inputs, extras)
     reread = run.extras(model, attack, [0, 1, 2])
     assert sorted(reread) == [0, 1, 2]
     for sample, arrays in extras.items():
