@@ -6,7 +6,6 @@ Validation of a list or a table ends at its first fault, so a hostile manifest c
 """
 
 import reprlib
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -29,8 +28,8 @@ MOST_PARTS = 10**6
 """Parts of a folder at most."""
 AT_ONCE = 100
 """Entries of a table that are validated together."""
-MOST_CHARACTERS = 40
-"""Characters of a wrong value that the line shows."""
+MOST_CHARACTERS, MOST_PLACE = 40, 100
+"""Characters of a wrong value, and of its place, that the line shows."""
 
 
 def _validate_entries(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -49,22 +48,6 @@ Listing = Annotated[list[T], Field(fail_fast=True)]
 TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
 Parts = Annotated[int, Field(ge=0, le=MOST_PARTS)]
 State = Literal["running", "finished"]
-
-EXPECTED = {
-    "string_type": "a text",
-    "bool_type": "true or false",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "greater_than_equal": "at least {ge:g}",
-    "less_than_equal": "at most {le:g}",
-    "literal_error": "{expected}",
-}
-"""Description of a valid value, by the kind of pydantic's error."""
 
 
 class Content(BaseModel):
@@ -249,61 +232,22 @@ def misfit(text: str) -> PydanticCustomError:
 
 
 def fault(content: Any, model: type[BaseModel]) -> str | None:
-    """Error in a content, as words that follow the name of its file; None if it is valid."""
+    """The first error in a content, as words that follow the name of its file; None if it is valid."""
     try:
         model.model_validate(content)
     except ValidationError as error:
-        return _fault_line(content, error.errors(include_url=False))
+        first = error.errors(include_url=False)[0]
+        place = "".join(
+            f"[{step}]" if isinstance(step, int) else f".{step if step.isidentifier() else abbreviate(step)}"
+            for step in first["loc"]
+        ).removeprefix(".")[:MOST_PLACE]
+        if first["type"] == "misfit":
+            return f"{place or 'it'} {first['msg']}"
+        return f"{place or 'it'} is {abbreviate(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
     return None
-
-
-def _fault_line(content: Any, details: Sequence[Mapping[str, Any]]) -> str:
-    """One line about the first of pydantic's errors, which are several where a union takes none of its branches."""
-    places = [_place(content, detail) for detail in details]
-    deeper = [place for place in places if place.startswith(places[0]) and place != places[0]]
-    place = deeper[0] if deeper and details[0]["type"] in EXPECTED else places[0]
-    details_here = [detail for detail, candidate in zip(details, places, strict=True) if candidate == place]
-    first, name = details_here[0], place or "it"
-    if first["type"] == "missing":
-        return f"it does not say {name}"
-    if first["type"] == "misfit":
-        return f"{name} {first['msg']}"
-    expected = dict.fromkeys(_expected(detail) for detail in details_here)
-    return f"{name} is {abbreviate(first['input'])} and must be {' or '.join(expected)}"
-
-
-def _expected(detail: Mapping[str, Any]) -> str:
-    """What a value must be, in words."""
-    template = EXPECTED.get(detail["type"])
-    return str(detail["msg"]) if template is None else template.format(**detail.get("ctx", {}))
-
-
-def _place(content: Any, detail: Mapping[str, Any]) -> str:
-    """Position of an error, such as `eps[1]`: its location without the names that pydantic gives to the branches of a union."""
-    place, value, steps = "", content, detail["loc"]
-    for step in steps:
-        if isinstance(value, list) and isinstance(step, int) and step < len(value):
-            place, value = f"{place}[{step}]", value[step]
-        elif isinstance(value, dict) and step in value:
-            place, value = f"{place}.{_key(step)}", value[step]
-        elif step is steps[-1] and detail["type"] == "missing":
-            place = f"{place}[{step}]" if isinstance(step, int) else f"{place}.{step}"
-    return place.removeprefix(".")
-
-
-def _key(key: str) -> str:
-    """A key, shortened if it is long."""
-    return key if key.isidentifier() and len(key) <= MOST_CHARACTERS else abbreviate(key)
 
 
 def abbreviate(value: Any) -> str:
     """A value of others in a few characters, none of which is a control character."""
-    short = reprlib.Repr()
-    short.maxlevel, short.maxstring, short.maxother, short.maxlong = (
-        2,
-        2 * MOST_CHARACTERS,
-        2 * MOST_CHARACTERS,
-        2 * MOST_CHARACTERS,
-    )
-    text = short.repr(value)
+    text = reprlib.repr(value)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

@@ -5,18 +5,15 @@ file in the folder of its kind, by an entry point `brinell.<kind>` of an install
 `file.py:Class` for scratch work. Listing imports nothing.
 """
 
-import ast
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -88,11 +85,7 @@ def _installed(kind: str) -> EntryPoints:
 
 def _built_in(kind: str) -> set[str]:
     """Names of Brinell's own plugins of a kind: the modules in its folder."""
-    # find_spec imports brinell and the (empty) package of the kind, never a plugin module.
-    spec = importlib.util.find_spec(FOLDERS[kind])
-    if spec is None:
-        return set()
-    modules = pkgutil.iter_modules(spec.submodule_search_locations)
+    modules = pkgutil.iter_modules(importlib.import_module(FOLDERS[kind]).__path__)  # the package is empty
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
 
@@ -115,10 +108,10 @@ def load(kind: str, name: str) -> type[Any]:
         sources = [entry.value for entry in entries] + [FOLDERS[kind]] * built_in
         raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
     if built_in:
-        return _only_export(importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}"))
+        module = importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}")
+        return cast(type[Any], getattr(module, module.__all__[0]))
     if entries:
-        loaded: type[Any] = entries[0].load()
-        return loaded
+        return cast(type[Any], entries[0].load())
     raise _unknown(kind, name)
 
 
@@ -136,38 +129,6 @@ def check_name(kind: str, name: str) -> None:
     """Refuse a name without a plugin (with the nearest name), importing nothing."""
     if name not in names(kind):
         raise _unknown(kind, name)
-
-
-def check_options(kind: str, name: str, options: Iterable[str]) -> None:
-    """Refuse the first option that a plugin of Brinell lacks, by its source, importing nothing; others are left to `build`."""
-    fields, is_complete = _written_fields(kind, name) if is_built_in(kind, name) else ((), False)
-    if is_complete and (unknown := next((key for key in options if key not in fields), None)):
-        raise _unknown_option(kind, name, unknown, fields)
-
-
-def setting_names(kind: str, name: str) -> tuple[str, ...]:
-    """The settings of a plugin of Brinell that its source defines; none for other plugins, which have to be imported."""
-    return _written_fields(kind, name)[0] if is_built_in(kind, name) else ()
-
-
-@functools.cache
-def _written_fields(kind: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """The settings of a plugin as its source defines them, and whether these are all: a base may define more."""
-    module = f"{FOLDERS[kind]}.{name.replace('-', '_')}"
-    spec = importlib.util.find_spec(module)
-    tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
-    values = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and _is_all(node)]
-    (plugin,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and [node.name] in values)
-    targets = (
-        line.target for line in plugin.body if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation)
-    )
-    fields = tuple(target.id for target in targets if isinstance(target, ast.Name))
-    return fields, bool(fields) and not plugin.bases
-
-
-def _is_all(node: ast.Assign) -> bool:
-    """True for the assignment of `__all__`."""
-    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
 
 
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
@@ -193,18 +154,8 @@ def _scratch(kind: str, name: str) -> type[Any]:
     if not isinstance(plugin, type):
         raise RequestError(f"{source} has no class {attribute!r}{suggestion(attribute, dir(module))}")
     if not dataclasses.is_dataclass(plugin):
-        if any(base.__module__.startswith("torch.nn") for base in plugin.__mro__):
-            file = f"{source.replace('.', '/')}.py" if not source.endswith(".py") else source
-            raise RequestError(f"{attribute} in {source} is a network of torch: write torch:{file}:{attribute}")
         raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
     return plugin
-
-
-def _only_export(module: ModuleType) -> type[Any]:
-    exported = [getattr(module, name) for name in module.__all__]
-    if len(exported) != 1 or not dataclasses.is_dataclass(exported[0]):
-        raise RequestError(f"{module.__name__} must export exactly one dataclass in __all__")
-    return cast(type[Any], exported[0])
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:

@@ -74,7 +74,6 @@ ON_PAPER = {
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),
     "has a layout of another verb": lambda study: dataclasses.replace(study, verb="corrupt"),
     "does not say what extra is": lambda study: with_field(study, extra=(bool, False)),
-    "does not say what the text of extra names": lambda study: with_field(study, extra=(str, Field("", description="a text"))),
 }
 
 

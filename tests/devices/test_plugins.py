@@ -29,7 +29,7 @@ def check(verb, settings, folder):
 
 def attacks(norm, part):
     names = [name for name in plugins.names("attack") if norm in plugins.load("attack", name).distances and name not in SHORT]
-    return [f"{name}?steps=3" if "steps" in plugins.setting_names("attack", name) else name for name in names][part::2]
+    return [f"{name}?steps=3" if "steps" in plugins.describe("attack", name)[1] else name for name in names][part::2]
 
 
 @pytest.mark.parametrize("part", range(2))

@@ -111,7 +111,6 @@ def _check_model(spec: str) -> None:
     if plugins.is_scratch(name):
         return
     plugins.check_name("model", name)
-    plugins.check_options("model", name, set(options) - {"class_names"})
     source = path.rpartition(":")[0] if name == "torch" else path
     if name in MODEL_FILES and source and not Path(source).expanduser().is_file():
         name_text = source if name == "torch" else repr(str(Path(source).expanduser()))
