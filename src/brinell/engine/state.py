@@ -10,7 +10,7 @@ from brinell.core.streams import Streams
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import Plan
 
-LEAST_SHARE = 32
+LEAST_SHARE = 24
 """A share of the samples of a run is that of at least so many."""
 
 
