@@ -54,7 +54,7 @@ class Code(StrEnum):
     """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al.
     2019)."""
     PROBE_AHEAD = "probe-ahead"
-    """An attack that does not climb the loss (the boundary walk, Square) comes nearer to the boundary than those before it that do."""
+    """An attack that does not climb the loss (boundary walk, Square) comes nearer to the boundary than those that do."""
     INCOMPLETE = "incomplete-optimisation"
     """The last gradient attack still came much nearer to the boundary than the attacks before it (Pintor et al. 2022)."""
     SURVIVORS = "survivor-margin"

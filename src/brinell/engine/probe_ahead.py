@@ -1,8 +1,8 @@
 """Check that no attack which does not follow gradients outdoes those that do: then gradients mislead.
 
-Square asks about the margin, the boundary walk about the boundary; the attacks before them climb other losses, some for a few steps. So where
-a probe seems to be ahead, APGD on the margin attacks the same samples with as many passes, and only what the probe is still ahead
-on counts (Croce & Hein 2020 compare success alone).
+Square asks about the margin, the boundary walk about the boundary; the attacks before them climb other losses, some for a few
+steps. So where a probe seems to be ahead, APGD on the margin attacks the same samples with as many passes, and only what the
+probe is still ahead on counts (Croce & Hein 2020 compare success alone).
 """
 
 from dataclasses import dataclass
