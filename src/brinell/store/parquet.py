@@ -28,12 +28,12 @@ def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = N
     return pa.schema([pa.field(name, types[column.kind], nullable=column.null) for name, column in columns.items()])
 
 
-def write_table(path: Path, table: Any, *, durable: bool = True) -> None:
+def write_table(path: Path, table: Any, *, durable: bool = True, **settings: Any) -> None:
     """Write an Arrow table as one Parquet file with checksums of its pages, atomically; `durable` as in `write_atomically`."""
 
     def fill(temporary: Path) -> None:
         """Write the table."""
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True, **settings)
 
     write_atomically(path, fill, durable=durable)
 

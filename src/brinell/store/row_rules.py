@@ -212,7 +212,7 @@ def _check_stage(rule: _Rules, cell: Cell, clean: Records, earlier: Mapping[int,
         rule.require(f"the row lacks {name}, or has it though no attack succeeded", _given(columns[name]) != broken)
 
     if cell.distance in SIZES:
-        limit = broken_at * columns["unit"] * (1 + 1e-5) + 1e-6
+        limit = _filled(columns["broken"]) * columns["unit"] * (1 + 1e-5) + 1e-6
         rule.require("the row states a perturbation larger than its budget", broken & (_filled(columns[cell.distance]) > limit))
     predicted, deterministic = np.ma.getdata(columns["adv_pred"]), cell.eot == 1
     wrong = predicted != np.ma.getdata(columns["target"]) if cell.targeted else predicted == columns["label"]

@@ -116,7 +116,7 @@ def test_forged_run_is_refused(run, tmp_path):
     forger = Forger(tmp_path / "forged")
     survive(forger.first())
     forger.save()
-    with pytest.raises(RequestError, check=refused("store.run.Run.check_rows")):
+    with pytest.raises(RequestError, check=refused("studies.claim.run._verify")):
         brinell.claim(str(tmp_path / "forged"), level="rows", out=tmp_path / "claim")
 
 
