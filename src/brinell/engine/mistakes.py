@@ -71,12 +71,13 @@ class Entry:
 
 def find_mistakes(subject: "File | Values | Answers") -> list[Mistake]:
     """The entries that fit a subject, the best explanation first; those that explain it as well follow."""
-    found = []
-    for entry in TABLES[type(subject)]:
-        if (evidence := entry.evidence(subject)) is not None:
-            found.append(Mistake(entry.name, evidence.text, entry.line.format(**evidence.line), evidence.rate))
-    found.sort(key=lambda mistake: -mistake.rate)
-    return [mistake for mistake in found if mistake.rate >= found[0].rate - AS_GOOD][:2]
+    mistakes = [
+        Mistake(entry.name, evidence.text, entry.line.format(**evidence.line), evidence.rate)
+        for entry in TABLES[type(subject)]
+        if (evidence := entry.evidence(subject)) is not None
+    ]
+    mistakes.sort(key=lambda mistake: -mistake.rate)
+    return [mistake for mistake in mistakes if mistake.rate >= mistakes[0].rate - AS_GOOD][:2]
 
 
 # Paths
