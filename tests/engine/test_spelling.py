@@ -97,7 +97,6 @@ ANSWERED = [
     ("model", "net.h5", r"make it net.onnx by python -m tf2onnx.convert, or hand brinell.audit a function"),
     ("model", "models.py", r"names no function: write models.py:FACTORY \(it has make, Plugin\)"),
     ("model", "one.py", r"write one.py:only"),
-    ("model", "one:only", r"there is no model 'one': for the function of a file write one.py:only"),
     ("model", "photos", r"the model photos is a folder: name the file in it"),
 ]
 
@@ -140,8 +139,6 @@ small = partial(good)
 def test_models_whose_name_is_nearly_right(workspace, subtests):
     for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
-        ("nets.py::net", "write nets.py:net (the name"),
-        ("nets.py:net()", "write nets.py:net (the name"),
         ("nets.py", "it has good, net, small)"),
         ("nope.onnx", "there is no file 'nope.onnx': check the path"),
         ("nope.skops", "there is no file 'nope.skops': check the path"),

@@ -4,7 +4,6 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 """
 
 import ast
-import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -25,10 +24,6 @@ FILES: dict[Kind, dict[str, str]] = {
 }
 """How a file ends, and the plugin that reads it."""
 
-CALL = re.compile(r"\(.*\)?\s*$")
-"""The brackets of a call after the name of a function."""
-JOINED_KINDS = frozenset(("distortion", "defence"))
-"""Kinds of plug-ins that a setting joins by +, each with its settings in brackets."""
 ORIGINALS = {
     "wfdb": ("*.hea",),
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
@@ -96,13 +91,8 @@ def _function_spec(body: str) -> str:
     A Python file without the name of a function is refused.
     """
     source, _, name = body.rpartition(":")
-    if (file := source.rstrip(":")).endswith(".py"):
-        if (plain := CALL.sub("", name)) != name or file != source:
-            reason = "the name of the function stands after one colon, without brackets"
-            raise RequestError(f"the model {body!r} names no function: write {file}:{plain or 'FACTORY'} ({reason})")
+    if source.endswith(".py"):
         return "" if name in _plugin_classes(Path(source)) else body
-    if source and Path(f"{source}.py").is_file():
-        raise RequestError(f"there is no model {source!r}: for the function of a file write {source}.py:{name}")
     if not body.endswith(".py"):
         return ""
     names = [name for name in bound_names(Path(body)) if not name.startswith("_")]
