@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
-from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest
 
 if TYPE_CHECKING:
@@ -277,11 +276,6 @@ class Study:
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""
         return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
-
-    def names_of(self, setting: str) -> Names | None:
-        """Mark of a setting or an option; None without a mark."""
-        is_option = setting not in self.request.model_fields and self.options is not None
-        return self.options.names_of(setting) if is_option and self.options is not None else self.request.names_of(setting)
 
     def takes_several(self, setting: str) -> bool:
         """True if a setting is a list."""
