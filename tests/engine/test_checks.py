@@ -10,14 +10,11 @@ from torch import nn
 
 from _defences import Noisy, OneHot, Purifier, Quantised, Ripples, Scaled, Wrapper, WrongGradient
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp, plan_of, run_audit, run_plan, threshold
-from brinell.core import losses
 from brinell.core.checks import TOO_FEW, Code, exact_test
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
-from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.datasets.digits import Digits
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
@@ -68,27 +65,16 @@ def digits():
 # Known answers
 
 
-def oracle_of(function, x, *, classes=2):
-    """An oracle, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
-    model = Recorder(function, VECTOR, classes)
+def context_of(function, x, eps=0.2):
+    """What checks may ask of a model of two classes, all inputs of class 0."""
     batch = batch_of(x, [0] * len(x))
-    ledger = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=VECTOR))
-    answer = ledger.oracle().gradient(batch.ids, batch.x, losses.margin)
-    return ledger, batch, answer
+    return CheckContext(Recorder(function, VECTOR, 2), batch, distance("linf"), eps, Streams.of(0, batch.ids))
 
 
 def misled_on(function, x, eps=0.2):
-    ledger, batch, answer = oracle_of(function, x)
-    failed, visible = probes.misled_samples(
-        ledger.oracle(),
-        batch,
-        answer.logits,
-        answer.grad,
-        distance=distance("linf"),
-        domain=VECTOR,
-        eps=eps,
-        rng=Streams.of(0, batch.ids),
-    )
+    context = context_of(function, x, eps)
+    failed, visible = probes.misled_samples(context)
+    ledger = context.ledgers[0]
     costs = list(zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True))
     return failed.tolist(), visible.tolist(), costs
 
@@ -146,16 +132,17 @@ def test_what_is_too_small_to_be_seen_is_not_judged():
 
 def test_the_attack_without_a_budget_by_hand():
     """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
-    ledger, batch, answer = oracle_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
-    assert probes.unbroken_samples(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [False, False]
-    assert ledger.costs.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.costs.backwards.tolist() == [1 + 2, 1]
+    context = context_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
+    assert probes.unbroken_samples(context).tolist() == [False, False]
+    costs = context.ledgers[1].costs
+    assert costs.forwards.tolist() == [3 + 2, 1] and costs.backwards.tolist() == [2, 0]
 
 
 def test_nothing_breaks_a_model_whose_boundary_is_out_of_bounds():
-    ledger, batch, answer = oracle_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
-    assert probes.unbroken_samples(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [True, True]
+    context = context_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
+    assert probes.unbroken_samples(context).tolist() == [True, True]
     # At the bound nothing can move, and nothing more is asked.
-    assert ledger.costs.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
+    assert context.ledgers[1].costs.forwards.tolist() == [2 * 6 - 1 + 1, 1 + 1]
 
 
 def test_gradients_that_are_no_numbers_lead_nowhere():

@@ -10,6 +10,7 @@ from _helpers import batch_of, distance, mlp
 from brinell.core.checks import DECIDING_SCORES, GOOD
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
+from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores
 from brinell.models._torch_model import TorchModel
 
@@ -51,8 +52,8 @@ def inputs(seed, n=64):
 def find(module, x):
     model = TorchModel(module.eval(), CUBE, name="net")
     batch = batch_of(x, model.predict(x).argmax(1))
-    repair, forwards, _ = find_deciding_scores(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=256)
-    return model, repair, forwards
+    context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=256)
+    return model, find_deciding_scores(context), context.costs[0]
 
 
 def test_the_scores_that_decide_are_found(subtests):

@@ -10,11 +10,10 @@ import brinell
 from _helpers import batch_of, distance
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.datasets.digits import Digits
 from brinell.engine.adaptive import conditions
+from brinell.engine.context import CheckContext
 from brinell.engine.gradient_check import GradientCheck, agreement
 from brinell.engine.repair import find_repair, with_surrogate
 from brinell.models._torch_model import TorchModel
@@ -74,13 +73,8 @@ def inputs(net, n=64):
 
 def check_of(model, x, y, eps=8 / 255, norm="linf"):
     batch = batch_of(x, y)
-    threat = Threat(distance=distance(norm), eps=torch.full((len(x),), 1e3), domain=model.domain)
-    ledger = Ledger(model, batch, threat)
-    grad = ledger.oracle().gradient(batch.ids, batch.x).grad
-    check = GradientCheck(
-        ledger.oracle(), batch, grad, distance=distance(norm), eps=eps, domain=model.domain, rng=Streams.of(0, batch.ids)
-    )
-    return check, ledger
+    context = CheckContext(model, batch, distance(norm), eps, Streams.of(0, batch.ids))
+    return GradientCheck(context, context.oracle, context.margin.grad), context.ledgers[0]
 
 
 def verdict_of(net, change, **options):
@@ -201,8 +195,8 @@ def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
     for name in ["a channel without", "every second pixel without", "half of it detached"]:
         with subtests.test(str((name,))):
             model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
-            repaired, _, _ = find_repair(
-                model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64
+            repaired = find_repair(
+                CheckContext(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)))
             )
             assert repaired.disagreement < 0.02
             intact = x.clone().requires_grad_()

@@ -7,6 +7,7 @@ from torch import nn
 from _helpers import batch_of, distance
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
+from brinell.engine.context import CheckContext
 from brinell.engine.repair import find_repair, repair_candidates, with_straight_through
 from brinell.engine.straight_through import StraightThrough
 from brinell.models._torch_model import TorchModel
@@ -122,10 +123,10 @@ def test_a_rounding_in_no_module_is_gone_around(hidden):
     net = seeded(Middle)
     model = TorchModel(nn.Sequential(net) if not hidden else Hiding(net), FOUR)
     x = torch.rand(64, 4, generator=torch.Generator().manual_seed(0))
-    repaired, forwards, backwards = find_repair(
-        model, batch_of(x, net(x).argmax(1)), distance("linf"), 0.2, Streams.of(0, torch.arange(64)), batch_size=64
-    )
-    assert repaired.substitute == "the identity at every rounding" and forwards and backwards
+    batch = batch_of(x, net(x).argmax(1))
+    context = CheckContext(model, batch, distance("linf"), 0.2, Streams.of(0, batch.ids), batch_size=64)
+    repaired = find_repair(context)
+    assert repaired.substitute == "the identity at every rounding" and all(context.costs)
     leaf = x.clone().requires_grad_()
     answers = repaired.model.predict(leaf)
     torch.testing.assert_close(answers, net(x))

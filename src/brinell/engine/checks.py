@@ -108,16 +108,7 @@ def saturated_logits(context: CheckContext) -> Finding:
 def misleading_gradients(context: CheckContext) -> Finding:
     """Steps along the gradient raise the margin as the gradient predicts."""
     _require_gradient(context)
-    failed, visible = probes.misled_samples(
-        context.oracle,
-        context.batch,
-        context.margin.logits,
-        context.margin.grad,
-        distance=context.distance,
-        domain=context.domain,
-        eps=context.eps,
-        rng=context.rng,
-    )
+    failed, visible = probes.misled_samples(context)
     if not bool(visible.any()):
         raise NotMadeError("within the budget the answers do not change visibly")
     observation = (
@@ -131,15 +122,7 @@ def gradient_mismatch(context: CheckContext) -> Finding:
     """The gradient matches finite differences of the answers."""
     _require_gradient(context)
     n, limit = len(context.batch), gradient_check.MAX_DISAGREEMENT
-    check = gradient_check.GradientCheck(
-        context.oracle,
-        context.batch,
-        context.margin.grad,
-        distance=context.distance,
-        eps=context.eps,
-        domain=context.domain,
-        rng=context.rng.fold("differences"),
-    )
+    check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
     if not bool(context.oracle.active(context.batch.ids).any()):
         return _passed_mismatch(n, f"all of {n} samples fall within a few steps along the gradient, so it leads")
     if not check.is_doubtful():
@@ -163,7 +146,7 @@ def gradient_mismatch(context: CheckContext) -> Finding:
 
 def unconstrained_failure(context: CheckContext) -> Finding:
     """Steps without a budget break every sample."""
-    robust = probes.unbroken_samples(context.attacked, context.batch, context.margin.grad, context.domain)
+    robust = probes.unbroken_samples(context)
     observation = f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds of the data limit"
     return _share(Code.UNCONSTRAINED, robust, observation, REMEDY)
 

@@ -1,5 +1,6 @@
 """What checks of a model may ask, and how a list of them is made."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,13 +67,11 @@ class CheckContext:
     ) -> None:
         self.model, self.distance, self.eps, self.rng = model, distance, eps, rng
         self.batch_size, self.reject = batch_size, reject
-        radius = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
-        threat = Threat(distance=distance, eps=radius, domain=model.domain)
-        # Two ledgers, so that an input that fools the model by chance in one is not counted as a success in the other.
-        self.ledgers = [
-            Ledger(model, batch, threat, access=model.access, batch_size=batch_size, on_pass=on_pass) for _ in range(2)
-        ]
-        self.oracle, self.attacked = (ledger.oracle() for ledger in self.ledgers)
+        self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
+        self.ledgers: list[Ledger] = []
+        """All ledgers, of which the costs are counted."""
+        # Two of them, so that an input that fools the model by chance in one is not counted as a success in the other.
+        self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
         self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
         self.adversarial = self.batch.x[:0] if adversarial is None else self.ledgers[0].movable(adversarial)
         """(m, *shape) adversarial inputs for the last m samples of the batch."""
@@ -80,6 +79,24 @@ class CheckContext:
         """The findings so far."""
         self.repeat: Repeat | None = None
         """What the check of drift saw, which comes before the others of consistency."""
+
+    def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
+        """A further ledger of a model on the same samples; the threat is the whole domain, or `eps` of it."""
+        reach = min(eps, extent(self.distance, model.domain))
+        radius = torch.full((len(self.clean),), reach, device=self.clean.x.device)
+        threat = Threat(distance=self.distance, eps=radius, domain=model.domain)
+        self.ledgers.append(
+            Ledger(
+                model,
+                self.clean,
+                threat,
+                access=model.access,
+                batch_size=self.batch_size,
+                minimal=minimal,
+                on_pass=self._on_pass,
+            )
+        )
+        return self.ledgers[-1]
 
     def make(self, checks: "Mapping[Code, Check]") -> list[Finding]:
         """Make checks in their order; return all findings so far in the order of `Code`."""
@@ -160,7 +177,7 @@ class CheckContext:
         forwards, backwards = (
             sum(int(getattr(ledger.costs, name).sum()) for ledger in self.ledgers) for name in ("forwards", "backwards")
         )
-        return forwards, backwards
+        return forwards + self.further_forwards, backwards
 
 
 Check = Callable[[CheckContext], Finding]

@@ -21,13 +21,9 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.checks import DECIDING_SCORES, GOOD
 from brinell.core.errors import ModelError
-from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ModelInfo
-from brinell.core.oracle import Batch
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import boundary
-from brinell.engine.context import NotMadeError
+from brinell.engine.context import CheckContext, NotMadeError
 from brinell.engine.repair import DropHandler, Repair, attempt, disagreement_of
 from brinell.engine.straight_through import StraightThrough
 
@@ -154,48 +150,25 @@ def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
     )
 
 
-def find_deciding_scores(
-    model: Model,
-    batch: Batch,
-    distance: Distance,
-    eps: float,
-    rng: Streams,
-    *,
-    batch_size: int,
-    on_drop: DropHandler = lambda description: None,
-) -> tuple[Repair | None, int, int]:
+def find_deciding_scores(context: CheckContext, on_drop: DropHandler = lambda description: None) -> Repair | None:
     """Find the inner scores of a model whose maximum is its class; None if it computes none with gradients.
 
-    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree.
-
-    Args:
-        model: the model.
-        batch: inputs that it classifies correctly, with ids 0 to n-1.
-        distance: norm of `eps`.
-        eps: the largest budget, above 0; infinite where there is none.
-        rng: one stream per sample.
-        batch_size: the most inputs shown to the model at once.
-        on_drop: called with candidates that the model fails with, and the reason.
-
-    Returns:
-        The model with these scores, and the forwards and backwards that the search cost.
+    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree. `on_drop` is
+    called with candidates that the model fails with, and the reason.
     """
-    low, high = model.domain.bounds(batch.x)
-    random = low + (high - low) * rng.fold("deciding scores").uniform(*batch.x.shape[1:])
-    few = slice(0, max(1, min(SAMPLES, batch_size // (1 + len(DISTANCES)))))
-    points = torch.cat([batch.x[few], *((batch.x + share * (random - batch.x))[few] for share in DISTANCES)])
-    candidates = attempt(lambda: _list_candidates(model, points), DECIDING_SCORES, on_drop) or []
-    radius = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
-    threat = Threat(distance=distance, eps=radius, domain=model.domain)
-    forwards, backwards, best = 2 * len(points), 0, None
-    for scores in candidates[:MOST]:
+    model, x = context.model, context.clean.x
+    low, high = model.domain.bounds(x)
+    random = low + (high - low) * context.rng.fold("deciding scores").uniform(*x.shape[1:])
+    few = slice(0, max(1, min(SAMPLES, context.batch_size // (1 + len(DISTANCES)))))
+    points = torch.cat([x[few], *((x + share * (random - x))[few] for share in DISTANCES)])
+    context.further_forwards += 2 * len(points)
+    best = None
+    for scores in (attempt(lambda: _list_candidates(model, points), DECIDING_SCORES, on_drop) or [])[:MOST]:
         candidate = DecidingModel(model, scores)
-        ledgers = [Ledger(candidate, batch, threat, batch_size=batch_size, minimal=True) for _ in range(2)]
-        decides = attempt(partial(_decides, ledgers[0], batch, rng), DECIDING_SCORES, on_drop)
-        disagreement = disagreement_of(ledgers[1], distance, eps, rng, on_drop) if decides else torch.inf
-        for ledger in ledgers:
-            forwards, backwards = forwards + int(ledger.costs.forwards.sum()), backwards + int(ledger.costs.backwards.sum())
-        if decides and (best is None or disagreement < best.disagreement):
+        if not attempt(partial(_decides, context, candidate), DECIDING_SCORES, on_drop):
+            continue
+        disagreement = disagreement_of(context, candidate, on_drop)
+        if best is None or disagreement < best.disagreement:
             text = (
                 f"attacked with {DECIDING_SCORES}: their lead goes to zero at the decision boundary, and finite differences "
                 f"disagree by {disagreement:.2f}"
@@ -203,15 +176,14 @@ def find_deciding_scores(
             best = Repair(candidate, DECIDING_SCORES, text, disagreement)
         if disagreement <= GOOD:
             break
-    return best, forwards, backwards
+    return best
 
 
-def _decides(ledger: Ledger, batch: Batch, rng: Streams) -> bool:
+def _decides(context: CheckContext, model: Model) -> bool:
     """True if the lead of a model's scores goes to zero at its decision boundary."""
-    oracle = ledger.oracle()
+    oracle, batch, domain = context.ledger(model, minimal=True).oracle(), context.batch, context.domain
     logits = oracle.scores(batch.ids, batch.x)
-    domain = ledger.threat.domain
     try:
-        return boundary.check_margin(oracle, batch, logits, domain, rng, free=domain.movable is None).passed is not False
+        return boundary.check_margin(oracle, batch, logits, domain, context.rng, free=domain.movable is None).passed is not False
     except NotMadeError:
         return False

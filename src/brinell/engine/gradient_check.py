@@ -16,11 +16,9 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.checks import ERROR_RATE
-from brinell.core.domain import Domain
-from brinell.core.oracle import Batch, Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance
+from brinell.core.oracle import Oracle
 from brinell.engine.consistency import HALF_TOLERANCES, CallRecorder
+from brinell.engine.context import CheckContext
 
 FINE, MIDDLE, COARSE = 1 / 16, 1 / 4, 1 / 2
 """Step sizes as shares of the budget. A gradient that predicts the change at any of these sizes is useful to an attack."""
@@ -91,22 +89,22 @@ def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
 
 
 class GradientCheck:
-    """The check on one model.
+    """The check on one model, at the clean samples of a context.
 
     Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: clean inputs, all classified correctly.
-        grad: (n, *shape): gradients of the margin there.
-        distance: norm of `eps`.
-        eps: the largest budget, above 0; infinite where there is none.
-        domain: the domain of the inputs.
-        rng: one stream per sample.
+        context: the samples and the budget.
+        oracle: of the model, whose threat is the whole domain.
+        grad: (n, *shape): gradients of the margin at the samples.
     """
 
-    def __init__(
-        self, oracle: Oracle, batch: Batch, grad: Tensor, *, distance: Distance, eps: float, domain: Domain, rng: Streams
-    ) -> None:
-        self._oracle, self._batch, self._domain, self._rng = oracle, batch, domain, rng
+    def __init__(self, context: CheckContext, oracle: Oracle, grad: Tensor) -> None:
+        self._oracle, self._batch, self._domain, self._rng = (
+            oracle,
+            context.batch,
+            context.domain,
+            context.rng.fold("differences"),
+        )
+        batch, domain, distance, eps = context.batch, context.domain, context.distance, context.eps
         low, high = domain.bounds(batch.x)
         self._width = (high - low).expand(1, *domain.shape)
         # The change of every value, as a share of its range, whose distance equals the budget.

@@ -88,19 +88,9 @@ class ModelChecks:
     def _check_before_attacks(self, state: State) -> None:
         findings, forwards, backwards = *self._clean_accuracy(state), 0
         if self._right(state).any():
-            batch, streams = self._check_batch(state)
-            self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
+            context = self._context(state)
+            self.progress.stage(self.source.name, "checks", len(context.batch), 29 * len(context.batch))
             without = set() if self.source.reject is not None else {Code.REJECTION}
-            context = CheckContext(
-                self.model,
-                batch,
-                self.plan.distance,
-                self._eps(state),
-                streams,
-                batch_size=self._sizer.size,
-                on_pass=self.progress.count_passes,
-                reject=self.source.reject,
-            )
             findings += context.make({code: check for code, check in BEFORE_ATTACKS.items() if code not in without})
             forwards, backwards = forwards + context.costs[0], context.costs[1]
         self._keep(findings, forwards, backwards)
@@ -319,30 +309,20 @@ class ModelChecks:
 
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
         """Find a repair of the gradient or reject class that failed its check; record it in the manifest with its cost."""
-        (batch, streams), repaired = self._check_batch(state), None
-        distance, eps, batch_size = self.plan.distance, self._eps(state), self._sizer.size
-        broken = failed.keys() & (REPAIRABLE | COARSE)
-        kind, passes = ("repair", 120 * len(batch)) if broken else ("inner scores", 256)
-        self.progress.stage(self.source.name, kind, len(batch), passes)
-        costs, drops = np.zeros(2, dtype=int), list[str]()
-        if self._sizer.reduced:  # the fit uses all of these inputs at once
-            subset = batch.ids[:batch_size]
-            batch, streams = batch.select(subset), streams.select(subset)
+        context, drops, repaired = self._context(state), list[str](), None
+        n, broken = len(context.batch), failed.keys() & (REPAIRABLE | COARSE)
+        self.progress.stage(self.source.name, *(("repair", n, 120 * n) if broken else ("inner scores", n, 256)))
         if self.model.access == Access.GRADIENTS and self._seeks_scores:
-            repaired, *cost = find_deciding_scores(
-                self.model, batch, distance, eps, streams, batch_size=batch_size, on_drop=drops.append
-            )
-            costs += cost
+            repaired = find_deciding_scores(context, drops.append)
             repaired = repaired if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE) else None
         if repaired is None and failed.keys() & GRADIENT_FAILURES:
-            repaired, *cost = find_repair(self.model, batch, distance, eps, streams, batch_size=batch_size, on_drop=drops.append)
-            costs += cost
+            repaired = find_repair(context, drops.append)
         if drops:
             text = f"of the ways around the gradient, the model fails with: {'; '.join(dict.fromkeys(drops))}"
             self.audited.note("checks", [Remark("ways-dropped", text)])
-        self.progress.count_passes(int(costs[0]), int(costs[1]))
+        costs = context.costs
         record = self._repair_record
-        record |= {"forwards": record["forwards"] + int(costs[0]), "backwards": record["backwards"] + int(costs[1])}
+        record |= {"forwards": record["forwards"] + costs[0], "backwards": record["backwards"] + costs[1]}
         if repaired is not None:
             self.gradient_models["repaired"] = repaired.model
             self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
@@ -368,27 +348,26 @@ class ModelChecks:
         self.progress.count_passes(forwards, 0)
         return [finding], forwards
 
-    def _check_positions(self, state: State) -> Array:
-        """Positions of the samples on which the checks run.
+    def _context(self, state: State) -> CheckContext:
+        """The model on a few clean samples that it classifies correctly.
 
         They are spread over the data, which may be sorted by class. They do not depend on the batch size.
         """
-        right = np.flatnonzero(self._right(state))
-        count = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-        return np.asarray(right[evenly_spaced(len(right), count)])
-
-    def _check_batch(self, state: State) -> tuple[Batch, Streams]:
-        index = self._check_positions(state)
-        ids = self.plan.ids[index]
-        x = self.audited.load(ids)
-        y = torch.as_tensor(self.plan.labels[index], device=x.device).long()
-        streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks")
-        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), streams
-
-    def _eps(self, state: State) -> float:
-        """Largest budget of the samples on which the checks run; infinity if there is none."""
-        plan = self.plan
-        return float(plan.levels[-1] * np.median(plan.units[self._check_positions(state)])) if len(plan.levels) else math.inf
+        plan, right = self.plan, np.flatnonzero(self._right(state))
+        count = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))))
+        index = right[evenly_spaced(len(right), count)]
+        x = self.audited.load(plan.ids[index])
+        y = torch.as_tensor(plan.labels[index], device=x.device).long()
+        return CheckContext(
+            self.model,
+            Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
+            plan.distance,
+            float(plan.levels[-1] * np.median(plan.units[index])) if len(plan.levels) else math.inf,
+            Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("checks"),
+            batch_size=self._sizer.size,
+            on_pass=self.progress.count_passes,
+            reject=self.source.reject,
+        )
 
 
 def _finite(value: float) -> float | None:

@@ -9,6 +9,7 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
+from brinell.engine.context import CheckContext
 
 LONGEST_STEP, SHORTEST_STEP = 1 / 4, 1 / 16
 """Steps along the gradient are this share of the budget: those that attacks make once they have begun to narrow theirs."""
@@ -30,9 +31,7 @@ def has_gradient(grad: Tensor) -> Tensor:
     return torch.isfinite(largest) & (largest > 0)
 
 
-def misled_samples(
-    oracle: Oracle, batch: Batch, logits: Tensor, grad: Tensor, *, distance: Distance, domain: Domain, eps: float, rng: Streams
-) -> tuple[Tensor, Tensor]:
+def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
     """Find samples whose margin does not rise along its gradient as predicted, at clean inputs and within the budget.
 
     A step is tried at each clean input, and one where six steps of an attack lead, if the sample is still robust there. Costs at
@@ -42,19 +41,11 @@ def misled_samples(
     Deviation: the same neighbourhood is asked along the gradient too, because steep healthy networks change at random neighbours
     as much as shattered ones do; and not around clean inputs only, because gradients that lead at first may fail further on.
 
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: clean inputs with ids 0 to n-1, all classified correctly.
-        logits: (n, classes) at the inputs.
-        grad: (n, *shape): gradient of the margin there.
-        distance: norm of `eps`.
-        domain: the domain of the inputs.
-        eps: the largest budget, above 0; infinite where there is none.
-        rng: one stream per sample.
-
     Returns:
         (n,) bool: samples misled by either step; (n,) bool: samples with a visible change.
     """
+    oracle, batch, domain, distance, eps = context.oracle, context.batch, context.domain, context.distance, context.eps
+    (logits, _, grad), rng = context.margin, context.rng
     low, high = domain.bounds(batch.x)
     limit = min(eps, float(distance.size(((high - low) * LOCAL).expand(1, *domain.shape))))
     failed, visible = _probe_steps(oracle, batch, logits, grad, limit, distance, domain, rng.fold("clean"))
@@ -115,12 +106,12 @@ def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[T
     return ids, logits, grad, x
 
 
-def unbroken_samples(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
+def unbroken_samples(context: CheckContext) -> Tensor:
     """(n,) bool: which samples are robust after eight long steps along the sign of their gradient, with no budget but the bounds.
 
-    Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model. The arguments are those of
-    `misled_samples`.
+    Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model.
     """
+    oracle, batch, domain, grad = context.attacked, context.batch, context.domain, context.margin.grad
     low, high = domain.bounds(batch.x)
     ids, x = batch.ids, batch.x
     for turn, stride in enumerate(STRIDES):

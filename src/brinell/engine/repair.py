@@ -8,6 +8,7 @@ Practical black-box attacks against machine learning).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -19,9 +20,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Batch
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance, Threat, extent
+from brinell.engine.context import CheckContext
 from brinell.engine.gradient_check import GradientCheck
 from brinell.engine.straight_through import StraightThrough
 
@@ -130,61 +129,34 @@ def repair_candidates(model: Model, x: Tensor, on_drop: DropHandler = lambda tex
     return candidates
 
 
-def find_repair(
-    model: Model,
-    batch: Batch,
-    distance: Distance,
-    eps: float,
-    rng: Streams,
-    *,
-    batch_size: int,
-    on_drop: DropHandler = lambda description: None,
-) -> tuple[Repair | None, int, int]:
+def find_repair(context: CheckContext, on_drop: DropHandler = lambda description: None) -> Repair | None:
     """Find the best repair of a gradient that is missing or wrong; None if no repair raises the margin.
 
     Of several repairs, the one wins whose gradient raises the margin most in a few steps within the budget. Finite differences
     then measure whether it is the gradient of the answers. A gradient that passes straight through a rounding never is, even if
-    it raises the margin.
-
-    Args:
-        model: the model.
-        batch: inputs that it classifies correctly, with ids 0 to n-1.
-        distance: norm of `eps`.
-        eps: the largest budget, above 0; infinite where there is none.
-        rng: one stream per sample.
-        batch_size: the most inputs shown to the model at once.
-        on_drop: called with each repair that is given up because the model fails with it, and the reason.
-
-    Returns:
-        The repair, and the forwards and backwards that the search cost.
+    it raises the margin. `on_drop` is called with each repair that the model fails with, and the reason.
     """
-    repairs = repair_candidates(model, batch.x[:2], on_drop)
-    if not repairs:
-        return None, 0, 0
-    whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
-    threats = [Threat(distance=distance, eps=budget, domain=model.domain) for budget in (whole.clamp_max(eps), whole)]
-    rises, disagreements, forwards, backwards = {}, {}, 0, 0
-    for text, candidate in {"": model, **repairs}.items():
-        climbing, check = (Ledger(candidate, batch, threat, batch_size=batch_size, minimal=True) for threat in threats)
+    repairs = repair_candidates(context.model, context.batch.x[:2], on_drop)
+    rises, disagreements = {}, {}
+    for text, candidate in {"": context.model, **repairs}.items() if repairs else ():
 
         def report(reason: str, text: str = text) -> None:
             if text:  # the failures of the model's own gradient are in its checks
                 on_drop(f"{text}: {reason}")
 
-        rise = attempt(lambda ledger=climbing: _climb(ledger), "climbing", report)  # type: ignore[misc]
+        climbing = context.ledger(candidate, context.eps, minimal=True)
+        rise = attempt(partial(_climb, climbing), "climbing", report)
         rises[text] = -torch.inf if rise is None else rise
-        disagreements[text] = disagreement_of(check, distance, eps, rng, report)
-        forwards += sum(int(ledger.costs.forwards.sum()) for ledger in (climbing, check))
-        backwards += sum(int(ledger.costs.backwards.sum()) for ledger in (climbing, check))
-    best = max(repairs, key=lambda text: rises[text])
-    if not rises[best] > 0:
-        return None, forwards, backwards
+        disagreements[text] = disagreement_of(context, candidate, report)
+    best = max(repairs, key=lambda text: rises[text], default="")
+    if not best or not rises[best] > 0:
+        return None
     message = (
         f"attacked with {best} (BPDA): {CLIMB_STEPS} steps raise the margin by {rises[best]:.3g} in the mean, "
         f"by {rises['']:.3g} along the model's own gradient; finite differences disagree by {disagreements[best]:.2f}, "
         f"{disagreements['']:.2f} before"
     )
-    return Repair(repairs[best], best, message, disagreements[best]), forwards, backwards
+    return Repair(repairs[best], best, message, disagreements[best])
 
 
 def _climb(ledger: Ledger) -> float:
@@ -199,14 +171,13 @@ def _climb(ledger: Ledger) -> float:
     return float((oracle.loss(batch.ids, x) - first).mean())
 
 
-def disagreement_of(ledger: Ledger, distance: Distance, eps: float, rng: Streams, on_drop: DropHandler) -> float:
-    """Disagreement of finite differences with the gradient; infinity if the model fails, 1 if the gradient is zero."""
-    oracle, batch, domain = ledger.oracle(), ledger.batch, ledger.threat.domain
+def disagreement_of(context: CheckContext, model: Model, on_drop: DropHandler) -> float:
+    """Disagreement of finite differences with a model's gradient; infinity if the model fails, 1 if the gradient is zero."""
+    oracle, batch = context.ledger(model, minimal=True).oracle(), context.batch
 
     def measure() -> float:
         grad = oracle.gradient(batch.ids, batch.x).grad
-        check = GradientCheck(oracle, batch, grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
-        return check.full_check().disagreement if bool((grad != 0).any()) else 1.0
+        return GradientCheck(context, oracle, grad).full_check().disagreement if bool((grad != 0).any()) else 1.0
 
     disagreement = attempt(measure, "finite differences", on_drop)
     return torch.inf if disagreement is None else disagreement
