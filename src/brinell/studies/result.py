@@ -12,7 +12,7 @@ from brinell.core import bounded
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
 from brinell.reports.values import Code, Report, Seconds
-from brinell.store.folder import MANIFEST
+from brinell.store.folder import MANIFEST, PAGE
 
 Rows = TypeVar("Rows")
 
@@ -81,6 +81,11 @@ class FolderResult(ReportedResult, ClaimingResult):
         """The manifest of the folder, for what only pictures and provenance need."""
         manifest: dict[str, Any] = json.loads(bounded.text(Path(self.folder) / MANIFEST))
         return manifest
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The report as a terminal shows it, and the path of the page."""
+        yield from super().lines(verbose=verbose)
+        yield f"page: {self.folder}/{PAGE}"
 
     def write(self) -> Path:
         """Write the page and its tables into the folder."""
