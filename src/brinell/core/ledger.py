@@ -391,7 +391,7 @@ class Ledger:
     def _refuted(self, query: _Query, x: Tensor, near: Tensor) -> Tensor:
         """(n,) bool: rows of those in `near` (n,) that are no success when the model is asked about them alone and together."""
         refuted, rows = torch.zeros_like(near), near.nonzero()[:, 0]
-        for part in (rows, *rows.split(1)):
+        for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():
                 logits = self._eot.mean(x[part])
             self.confirmations.index_add_(0, query.ids[part], torch.full_like(part, self._eot.count))

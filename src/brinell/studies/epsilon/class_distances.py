@@ -30,8 +30,8 @@ def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
     y = torch.from_numpy(labels)
     of_class = torch.nn.functional.one_hot(y, classes).double()
     total = torch.zeros(classes, classes, dtype=torch.float64)
-    for rows, y_rows in zip(x.split(BLOCK), of_class.split(BLOCK), strict=True):
-        for columns, y_columns in zip(x.split(BLOCK), of_class.split(BLOCK), strict=True):
+    for rows, y_rows in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
+        for columns, y_columns in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
             size = torch.cdist(rows, columns, p=POWERS[norm], compute_mode="use_mm_for_euclid_dist")
             if rows.data_ptr() == columns.data_ptr():
                 size.fill_diagonal_(0)
