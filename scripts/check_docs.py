@@ -1,7 +1,7 @@
 """Checks pages and lists that people write (CONTRIBUTING.md): `python scripts/check_docs.py`. It imports nothing of Brinell.
 
-Links lead somewhere, prose keeps to its width, pages are short, and every page is found: in the navigation of the site, on the
-first page, among the files of the site. The citation is of this version, constraints are exact, `make` lists every target.
+Links lead somewhere, pages are short, and every page is found: in the navigation of the site, on the first page, among the files
+of the site. The citation is of this version, constraints are exact, `make` lists every target.
 """
 
 import ast
@@ -11,36 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WIDTH = 100
-GENERATED = frozenset(f"docs/reference/{name}.md" for name in ("benchmark-sets", "cli", "json", "plugins", "records", "settings"))
-"""Pages whose lines are written in the code."""
 LINES = {"docs/guides": 120, "docs/results": 150}
 README_BYTES = 4608
 CONSTRAINTS = (
     "constraints.txt",
     *(f"benchmarks/{name}.txt" for name in ("constraints", "server-constraints", "extras-constraints")),
 )
-
-
-def prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a page, with their numbers, that are neither table nor code nor a comment."""
-    fenced = code = commented = False
-    before = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("```"):
-            fenced = not fenced
-        # An indented block is code where it follows an empty line; otherwise it continues an item of a list.
-        code = line.startswith("    ") and (code or not before.strip())
-        commented = commented or line.startswith("<!--")
-        if not (fenced or code or commented or line.startswith(("|", "```"))):
-            yield number, line
-        commented = commented and "-->" not in line
-        before = line
-
-
-def wide_lines(text: str) -> list[str]:
-    """Lines of prose above the width; one that is a long link or name cannot be broken."""
-    return [f"line {number}: {len(line)} characters" for number, line in prose(text) if len(line) > WIDTH and " " in line.strip()]
 
 
 def anchors(page: Path) -> set[str]:
@@ -65,7 +41,6 @@ def page_faults() -> Iterator[str]:
     for page in pages:
         name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
         yield from (f"{name}: {fault}" for fault in dead_links(page))
-        yield from (f"{name}, {fault}" for fault in wide_lines(text) if name not in GENERATED)
         most = LINES.get(page.parent.relative_to(ROOT).as_posix(), len(text))
         if len(text.splitlines()) > most:
             yield f"{name}: more than {most} lines"

@@ -71,15 +71,13 @@ def test_rooms_above_their_ceiling_and_short_functions_are_found(root, tmp_path,
     assert "1 private functions" in capsys.readouterr().out
 
 
-def test_dead_links_and_wide_lines_are_faults(root, tmp_path):
+def test_dead_links_are_faults(root, tmp_path):
     check = script(root, "check_docs")
     (tmp_path / "other.md").write_text("# A heading\n", encoding="utf-8")
     page = tmp_path / "page.md"
     for link in ("nowhere.md", "other.md#no-heading", "#no-heading", "../other.md"):
         page.write_text(f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) [w](https://example.org/#no)\n")
         assert len(check.dead_links(page)) == 1, link
-    wide = "word " * 30
-    assert len(check.wide_lines(f"{wide}\n\n    {wide}\n\n| {wide} |\n\n- item\n    {wide}\n<!-- {wide} -->\n")) == 2
 
 
 def test_messages_are_listed_with_what_is_filled_in(root):
