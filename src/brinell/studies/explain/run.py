@@ -32,7 +32,6 @@ from brinell.pages import html
 from brinell.store import parquet, rows
 from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
-from brinell.store.table import ROWS
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import REFERENCE, ExplainResult, families, summarise
 from brinell.studies.explain.group import ExplainTask, Explanations, Group
@@ -46,8 +45,6 @@ from brinell.studies.kit import Call
 
 SAMPLES = 32
 """Default number of samples."""
-NEEDED_FILES = (ROWS, MAPS, CASCADE)
-"""Files from which the result is computed."""
 
 
 def carry_out(call: Call) -> ExplainResult:
