@@ -92,7 +92,7 @@ def untouched(tmp_path, watched_paths, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("BRINELL_TOKEN", "a-secret")
     ACCESSES.clear()
-    FORBIDDEN[:] = ["evil", "secret", "private", "/dev/zero"]
+    FORBIDDEN[:] = ["evil", "secret", str(watched_paths["folder"]), "/dev/zero"]
     yield
     FORBIDDEN.clear()
     assert ACCESSES == [] and not (tmp_path / "ran").exists() and "evil_package" not in sys.modules
