@@ -38,7 +38,7 @@ def estimated(now, seconds, x=X, **request):
 
 def test_a_model_that_is_robust_costs_what_the_attacks_say(now):
     """Nothing breaks, so each sample costs each attack once; the shorter pilot does not come to the second attack."""
-    for seconds in (0.2, 0.02):
+    for seconds in (0.1, 0.02):
         plan, cost = estimated(now, seconds, attack=("pgd?steps=10", "square?steps=20"), norm="l2")
         passes = [plan.cost_once(plan.models[0], stage) for stage in plan.stages]
         # Attacks ask about the clean input or not; a question more or less is none of the matter here.
@@ -51,7 +51,7 @@ def test_a_model_that_is_robust_costs_what_the_attacks_say(now):
 def test_the_interval_is_that_of_a_draw_without_replacement(now, monkeypatch):
     """Half of the samples of a pilot stand for 0 s, half for 1 s: 1.96 deviations of a sum, less for each that was seen."""
 
-    def extrapolate(plan, model, pilot, until):
+    def extrapolate(plan, pilot):
         m = len(pilot.plan.ids)
         return (StageEstimate(name="fgsm", forwards=1, backwards=2, seconds=100, expected=True),), np.arange(m) % 2.0
 
