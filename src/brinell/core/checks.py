@@ -54,17 +54,19 @@ class Code(StrEnum):
     """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al.
     2019)."""
     PROBE_AHEAD = "probe-ahead"
-    """An attack that does not climb the loss (boundary walk, Square) comes nearer to the boundary than those that do."""
+    """An attack that does not climb the loss (boundary walk, Square) comes nearer to the boundary than APGD on the margin with as
+    many passes."""
     INCOMPLETE = "incomplete-optimisation"
-    """The last gradient attack still came much nearer to the boundary than the attacks before it (Pintor et al. 2022)."""
+    """The last gradient attack still came much nearer to the boundary than those before it, of which one climbed the same loss
+    (Pintor et al. 2022)."""
     SURVIVORS = "survivor-margin"
     """The same as `boundary-margin`, on the samples that are robust to the attacks, from where attacks lead, and on the way to
     adversarial examples. Made after the attacks that follow the model's own gradient."""
     WEIGHTS = "changed-weights"
     """The weights or buffers changed during the audit."""
     FRESH = "fresh-copy"
-    """A copy of the model that has answered nothing answers the attacks' best inputs differently: the model counts, remembers or
-    adapts, or looks at who asks. Or two copies differ from the start."""
+    """The model opened anew answers adversarial inputs and robust samples of the run differently: the model counts, remembers or
+    adapts, or it is another each time it is opened."""
     DEVICE = "answers-by-device"
     """The model's answers differ between CPU and accelerator. Not made in an audit on the CPU."""
     REJECTION = "rejection-jumps"
