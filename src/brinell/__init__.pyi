@@ -33,7 +33,7 @@ from brinell.studies.per_class.results import StudyResult
 from brinell.studies.report.run import ReportResult
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.smooth.result import SmoothResult
-from brinell.studies.transfer.results import TransferResult
+from brinell.studies.transfer.result import TransferResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
 
