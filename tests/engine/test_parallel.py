@@ -12,7 +12,7 @@ from brinell.core.errors import UnreachableError
 from brinell.core.model import Access, ModelInfo
 from brinell.engine import retry
 from brinell.engine.cascade import Stage
-from brinell.engine.shard import Group, ShardSetting
+from brinell.engine.group_attack import AttackSetting, Group
 
 PATIENCE = 20.0
 """Seconds after which a half that does not come is not side by side."""
@@ -35,7 +35,7 @@ class Elsewhere(Recorder):
 
 
 def setting_of(model, attack):
-    return ShardSetting(
+    return AttackSetting(
         name="net",
         model=model,
         stage=Stage(name="mine", plugin="mine", attack=attack),
@@ -86,7 +86,7 @@ def test_both_halves_are_under_way_at_once_and_keep_apart():
     model = Elsewhere(threshold(0.34))
     passes = []
     setting = setting_of(model, Remembering(threading.Barrier(2)))
-    setting = ShardSetting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
+    setting = AttackSetting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
     result = retry.attack_group(setting, group_of(5), lambda sample, reason: None)
     assert result.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(result.records.outcome) == {"broken"}
     assert result.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]

@@ -1,1 +1,1 @@
-"""The audit: from a request to records. Plan first, then compute, shard by shard."""
+"""The audit: from a request to records. Plan first, then compute, group by group."""

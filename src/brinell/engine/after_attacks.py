@@ -30,7 +30,7 @@ from brinell.engine.consistency import (
     count_changed,
 )
 from brinell.engine.context import NotMadeError
-from brinell.engine.shard import predict
+from brinell.engine.group_attack import predict
 from brinell.models._answers import LogitModel
 from brinell.models._content import digest_of
 

@@ -26,9 +26,9 @@ from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
 from brinell.engine.consistency import evenly_spaced
+from brinell.engine.group_attack import predict, session
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import SilentProgress
-from brinell.engine.shard import predict, session
 from brinell.engine.state import is_open
 from brinell.store.run import Run
 

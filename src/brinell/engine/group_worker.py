@@ -13,8 +13,8 @@ from brinell.core.record import Array
 from brinell.engine import retry
 from brinell.engine.answers import with_logits
 from brinell.engine.batch_sizer import BatchSizer
+from brinell.engine.group_attack import AttackSetting, Group, Result, make_setting, merge_results, session
 from brinell.engine.plan import BATCHES, ModelSource, Plan
-from brinell.engine.shard import Group, Result, ShardSetting, make_setting, merge_results, session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class GroupWorker:
     """Attacks groups in one process, with the batch size that fits its memory."""
 
     plan: Plan
-    setting: ShardSetting
+    setting: AttackSetting
     sizer: BatchSizer
     shortages: list[Remark] = field(default_factory=list)
 

@@ -25,11 +25,11 @@ from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
 from brinell.engine.consistency import evenly_spaced
 from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
+from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.probe_ahead import SAMPLES as COMPARED
 from brinell.engine.probe_ahead import Lead, check_lead, is_ahead
 from brinell.engine.repair import Repair, find_repair, with_surrogate
-from brinell.engine.shard import make_criterion, predict
 from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
 from brinell.store import rows

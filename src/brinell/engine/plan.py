@@ -38,9 +38,9 @@ NO_EARLIER_ATTACK = "no attack before it can run, so it would be kept from every
 TRIAL_SAMPLES = 4
 """Number of samples on which an attack tests what it places."""
 BATCHES = 4
-"""Largest number of full batches in one shard."""
+"""Largest number of full batches in one group."""
 GROUP_BYTES = 32 * 2**20
-"""Approximate limit on the bytes of inputs in one shard; the attack needs about ten times as much."""
+"""Approximate limit on the bytes of inputs in one group; the attack needs about ten times as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def group_size(self) -> int:
-        """Samples per shard: a few full batches, within the memory allowed."""
+        """Samples per group: a few full batches, within the memory allowed."""
         size = 4 * int(np.prod(self.dataset.domain.shape))
         return max(1, min(BATCHES * self.request.batch_size, GROUP_BYTES // size))
 

@@ -13,7 +13,7 @@ import torch
 from brinell.core.errors import BatchError, ModelError, SampleError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome
-from brinell.engine.shard import Group, Result, ShardSetting, make_rows, merge_results, predict, run_shard
+from brinell.engine.group_attack import AttackSetting, Group, Result, make_rows, merge_results, predict, run_attack
 
 Answer = TypeVar("Answer")
 FailHandler = Callable[[int, str], None]
@@ -50,8 +50,8 @@ def _answers_somewhere(model: Model, device: torch.device) -> bool:
         return False
 
 
-def attack_group(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
-    """Run `run_shard` on a group; for a remote model, on two halves in parallel, so that one computes while the other waits.
+def attack_group(setting: AttackSetting, group: Group, fail: FailHandler) -> Result:
+    """Run `run_attack` on a group; for a remote model, on two halves in parallel, so that one computes while the other waits.
 
     A sample on which the model fails gets a row with that outcome.
     """
@@ -98,7 +98,7 @@ class _CancelledError(Exception):
     """The other half failed."""
 
 
-def _attack(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
+def _attack(setting: AttackSetting, group: Group, fail: FailHandler) -> Result:
     def fail_row(row: int, error: ModelError) -> Result:
         """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))
@@ -107,6 +107,6 @@ def _attack(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
 
     def work(index: Array) -> Result:
         """Attack some samples of the group."""
-        return run_shard(setting, group.select(index))
+        return run_attack(setting, group.select(index))
 
     return merge_results(run_in_halves(work, np.arange(len(group.x)), fail_row, setting.model, group.x.device))

@@ -24,8 +24,8 @@ from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, content_hash, stage_cell
 from brinell.engine.checks import check_answers
 from brinell.engine.executor import Executor, Local, Pool
+from brinell.engine.group_attack import column_or_null, make_criterion, make_setting, predict
 from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
-from brinell.engine.shard import column_or_null, make_criterion, make_setting, predict
 from brinell.engine.state import State, is_open
 from brinell.store import rows
 from brinell.store.run import NO_ROWS, merge_attacks

@@ -22,10 +22,10 @@ from brinell.engine import parts, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import choose_samples
-from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
 from brinell.store.table import Table

@@ -8,9 +8,9 @@ from typing import Any
 
 from brinell.engine import provenance
 from brinell.engine.answers import with_logits
+from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job, make_parts, manifest_session
 from brinell.engine.progress import Progress
-from brinell.engine.shard import predict, session
 from brinell.rlab.agent import choose_policy
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.cards import BenchmarkResult

@@ -21,10 +21,10 @@ from brinell.datasets._memory import from_arrays
 from brinell.engine.answers import with_logits
 from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.group_attack import predict
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
-from brinell.engine.shard import predict
 from brinell.store import rows
 from brinell.store.files import digest, write_arrays
 from brinell.store.folder import MANIFEST

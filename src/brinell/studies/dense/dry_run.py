@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.engine.answers import with_logits
 from brinell.engine.estimate import peak_memory
-from brinell.engine.shard import session
+from brinell.engine.group_attack import session
 from brinell.studies import work
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.request import CALIBRATION

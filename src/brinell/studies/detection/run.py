@@ -38,9 +38,9 @@ from brinell.core.threat import Threat, is_relative
 from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.group_attack import predict, session
 from brinell.engine.plan import ModelSource, Plan, make_plan
 from brinell.engine.request import Request, count_samples
-from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
 from brinell.store import rows

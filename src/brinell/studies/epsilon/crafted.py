@@ -12,7 +12,7 @@ import torch
 
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.engine.shard import predict, session
+from brinell.engine.group_attack import predict, session
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.perception import sizes
 from brinell.studies.epsilon.records import sample_limits

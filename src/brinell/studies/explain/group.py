@@ -22,7 +22,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.engine.shard import predict
+from brinell.engine.group_attack import predict
 from brinell.explainers._asking import blurred, places_of
 from brinell.store import rows
 from brinell.studies.explain.faithfulness import Ask, curves, draw_masks, drops

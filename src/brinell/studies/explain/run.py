@@ -22,11 +22,11 @@ from brinell.engine import parts, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.group_attack import session
 from brinell.engine.job import Job
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
 from brinell.engine.selection import Selection, choose_samples
-from brinell.engine.shard import session
 from brinell.engine.sources import open_data
 from brinell.pages import html
 from brinell.store import parquet, rows

@@ -25,8 +25,8 @@ from brinell.core.threat import Distance, Threat
 from brinell.datasets.bench import Bench, manifest_of, pairs_of
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.group_attack import predict
 from brinell.engine.plan import check_names, model_facts, open_distance, usual_eps
-from brinell.engine.shard import predict
 from brinell.engine.sources import open_data
 from brinell.engine.targeting import attackable_samples
 from brinell.engine.thresholds import check_threshold, parse_threshold

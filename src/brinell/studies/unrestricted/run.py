@@ -30,10 +30,10 @@ from brinell.engine import provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job, make_parts, manifest_session
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener
 from brinell.engine.progress import Progress
-from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.models._answers import count_classes
 from brinell.studies.generator.generator import Kept, load

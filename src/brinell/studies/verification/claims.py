@@ -19,8 +19,8 @@ from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.consistency import ANSWER_TOLERANCE
+from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.shard import make_criterion, predict
 from brinell.engine.state import is_open
 from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run

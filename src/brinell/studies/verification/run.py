@@ -14,11 +14,11 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
+from brinell.engine.group_attack import session
 from brinell.engine.group_worker import open_surrogates
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
-from brinell.engine.shard import session
 from brinell.engine.toml import parse_request
 from brinell.store.folder import MANIFEST
 from brinell.store.proofs import PROOFS

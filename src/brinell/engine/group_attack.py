@@ -1,4 +1,4 @@
-"""One shard of an audit: one attack on one group of samples, each at its own eps, from the oracle to the rows."""
+"""One attack on one group of samples, each at its own eps, from the oracle to the rows."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +30,8 @@ from brinell.store import rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSetting:
-    """Settings that all shards of a stage share."""
+class AttackSetting:
+    """Settings that all groups of a stage share."""
 
     name: str
     """Name of the model, as the records have it."""
@@ -63,7 +63,7 @@ class ShardSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The samples of a shard; arrays and tensors are aligned."""
+    """The samples of a group; arrays and tensors are aligned."""
 
     sample_id: Array
     label: Array
@@ -91,7 +91,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Results of a shard."""
+    """Results of a group."""
 
     records: Records
     arrays: dict[int, Array]
@@ -105,7 +105,7 @@ class Result:
 
 
 def merge_results(parts: Sequence[Result]) -> Result:
-    """Merge the results of several parts of a shard."""
+    """Merge the results of several parts of a group."""
     return Result(
         records=rows.concatenate([part.records for part in parts]),
         arrays={sample: array for part in parts for sample, array in part.arrays.items()},
@@ -115,7 +115,7 @@ def merge_results(parts: Sequence[Result]) -> Result:
     )
 
 
-def run_shard(setting: ShardSetting, group: Group) -> Result:
+def run_attack(setting: AttackSetting, group: Group) -> Result:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge them, and build the rows."""
     start = time.perf_counter()
     device = group.x.device
@@ -206,7 +206,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         failed[ids] = torch.where(current > middle, middle, failed[ids])
 
 
-def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
+def _judge(setting: AttackSetting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
     """Columns of the adversarial examples: the prediction that the ledger recorded, that of the stored input, and all norms."""
     index = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.best.closest[index], group.x[index]
@@ -270,7 +270,7 @@ def _scatter(n: int, index: Array, values: Array) -> Array:
     return column
 
 
-def make_rows(setting: ShardSetting, group: Group, index: Array, outcome: Array | str, **columns: Any) -> Records:
+def make_rows(setting: AttackSetting, group: Group, index: Array, outcome: Array | str, **columns: Any) -> Records:
     """One row for each of the samples at `index` (m,) of a group, with what came of its attack at their levels."""
     return rows.build(
         Records,
@@ -297,9 +297,9 @@ def make_setting(
     stage: Stage,
     on_pass: Callable[[int, int], None],
     surrogates: tuple[Model, ...] = (),
-) -> ShardSetting:
-    """Settings that all shards of a stage share; `model` is the one that it asks, `surrogates` are all of the run."""
-    return ShardSetting(
+) -> AttackSetting:
+    """Settings that all groups of a stage share; `model` is the one that it asks, `surrogates` are all of the run."""
+    return AttackSetting(
         name=source.name,
         model=model,
         judge=model.judge if isinstance(model, DecidingModel) else None,
