@@ -11,6 +11,7 @@ import numpy as np
 
 from brinell.core import bounded
 from brinell.core.boxes import Objects
+from brinell.core.data import Truth
 from brinell.core.errors import RequestError, one_line, short
 from brinell.core.record import Array
 
@@ -81,15 +82,11 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
     return replace(objects, boxes=np.clip(boxes, 0, [width, height, width, height]))
 
 
-def take_objects(objects: Sequence[Objects], indices: Sequence[int]) -> list[Objects]:
-    """The objects of some pictures."""
-    return [objects[index] for index in indices]
-
-
-def check_set(objects: Sequence[Objects], subject: str) -> None:
-    """Refuse data without a single object to find."""
+def object_truth(objects: Sequence[Objects], subject: str) -> Truth:
+    """The truth of pictures with these objects; refuses data without a single one to find."""
     if not any(picture.count for picture in objects):
         raise RequestError(f"no picture of {subject} has an object: there is nothing to find")
+    return Truth(task="detection", load=lambda indices: [objects[index] for index in indices])
 
 
 def scale(objects: Objects, size: tuple[int, int], new: tuple[int, int]) -> Objects:

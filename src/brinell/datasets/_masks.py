@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from brinell.core.data import Truth
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
@@ -50,6 +51,6 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
     return tuple(map(str, names))
 
 
-def take_masks(masks: Array, indices: Sequence[int]) -> Array:
-    """(len(indices), h, w) uint8: the masks of some samples."""
-    return np.asarray(masks[np.asarray(indices, dtype=np.int64)])
+def mask_truth(masks: Array) -> Truth:
+    """The truth of pictures with these masks (n, h, w) uint8."""
+    return Truth(task="segmentation", load=lambda indices: masks[np.asarray(indices, dtype=np.int64)])

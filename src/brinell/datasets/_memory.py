@@ -9,7 +9,6 @@ of different sizes.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from brinell.core.boxes import Objects
-from brinell.core.data import DataInfo, Truth
+from brinell.core.data import DataInfo
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, is_foreign, one_line, short
 from brinell.core.maite import class_of, metadata_of
@@ -39,9 +38,9 @@ from brinell.datasets._arrays import (
     reading_note,
     scaled,
 )
-from brinell.datasets._boxes import check_objects, check_set, make_objects, take_objects
+from brinell.datasets._boxes import check_objects, make_objects, object_truth
 from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, encode_labels
-from brinell.datasets._masks import check_masks, take_masks
+from brinell.datasets._masks import check_masks, mask_truth
 
 Bounds = Literal["columns"] | tuple[Any, Any]
 
@@ -138,15 +137,14 @@ def from_arrays(
                 "give each picture a mask of its own size"
             )
         parts = [masks.astype(np.uint8)]
-        truth = Truth(task="segmentation", load=partial(take_masks, parts[0]))
+        truth = mask_truth(parts[0])
     if objects is not None:
         if domain.kind != "image":
             raise RequestError(f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures")
         size = (domain.shape[1], domain.shape[2])
         objects = [check_objects(entry, size, len(names or ()), f"picture {number}") for number, entry in enumerate(objects)]
-        check_set(objects, "boxes")
         parts = [array for entry in objects for array in (entry.boxes, entry.labels, entry.crowd)]
-        truth = Truth(task="detection", load=partial(take_objects, objects))
+        truth = object_truth(objects, "boxes")
     return ArrayDataset(
         name=name,
         x=inputs,

@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +22,9 @@ from brinell.core.data import DataInfo, Dataset, Task, Truth
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._boxes import check_objects, take_objects
+from brinell.datasets._boxes import check_objects, object_truth
 from brinell.datasets._files import existing_path
-from brinell.datasets._masks import check_masks, take_masks
+from brinell.datasets._masks import check_masks, mask_truth
 from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
 
 __all__ = ["Bench"]
@@ -108,7 +107,7 @@ def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: 
         if wrong := [mask.shape for mask in masks if mask.shape != size]:
             raise RequestError(f"a mask of the set has shape {wrong[0]}, and its picture {size}: fetch the set again")
         check_masks(masks, classes, "the set")
-        return Truth(task=task, load=partial(take_masks, np.stack(masks)))
+        return mask_truth(np.stack(masks))
     objects = []
     for array, (_, name) in zip(arrays, inputs, strict=True):
         if array.ndim != 2 or array.shape[1] != OBJECT:
@@ -116,7 +115,7 @@ def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: 
         table = array.double().numpy()
         picture = Objects(boxes=table[:, :4], labels=table[:, 4].astype(np.int64), crowd=table[:, 5] > 0)
         objects.append(check_objects(picture, size, len(classes), f"sample {name.partition('/')[0]}"))
-    return Truth(task=task, load=partial(take_objects, objects))
+    return object_truth(objects, "the set")
 
 
 def _tensor(file: Path, name: str) -> Any:

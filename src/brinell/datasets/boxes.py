@@ -9,17 +9,16 @@ belongs into the model. Pictures without objects stay: false boxes count in them
 
 import json
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from brinell.core.bounded import MOST_SIDE
-from brinell.core.data import DataInfo, Dataset, Truth
+from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import StoredArrays
-from brinell.datasets._boxes import check_objects, check_set, read_annotations, scale, take_objects
+from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
 from brinell.datasets._files import existing_path
 from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, size_of
 
@@ -53,7 +52,6 @@ class Boxes:
             check_objects(annotation.objects, size, len(classes), f"{annotation.file} in {folder}")
             for annotation, size in zip(pictures, sizes, strict=True)
         ]
-        check_set(objects, str(folder))
         height, width = (self.side, self.side) if self.side else one_size(files, sizes, "side=352, as the model was trained")
         objects = [scale(entry, size, (height, width)) for entry, size in zip(objects, sizes, strict=True)]
         domain = Domain(kind="image", shape=(3, height, width), levels=256)
@@ -66,7 +64,7 @@ class Boxes:
             divisor=255.0,
             info=DataInfo(
                 names=tuple(annotation.file for annotation in pictures),
-                truth=Truth(task="detection", load=partial(take_objects, objects)),
+                truth=object_truth(objects, str(folder)),
             ),
             digest=lambda: digest_of(
                 json.dumps([domain.text(), "boxes", list(classes)]),

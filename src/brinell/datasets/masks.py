@@ -8,21 +8,20 @@ each picture) and `classes`; without `files` the sorted pictures count. 255 mark
 
 import zipfile
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from brinell.core.bounded import MOST_SIDE
-from brinell.core.data import DataInfo, Dataset, Truth
+from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import existing_path, npz_array, read_error
 from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, size_of
-from brinell.datasets._masks import check_masks, take_masks
+from brinell.datasets._masks import check_masks, mask_truth
 
 __all__ = ["Masks"]
 
@@ -73,7 +72,7 @@ class Masks:
             divisor=255.0,
             info=DataInfo(
                 names=tuple(file.name for file in files),
-                truth=Truth(task="segmentation", load=partial(take_masks, stored)),
+                truth=mask_truth(stored),
             ),
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
