@@ -80,9 +80,6 @@ def path_inside(folder: Path, name: str, origin: object, *, links: bool = False)
         name: the path relative to `folder`.
         origin: the source of the name, for the message.
         links: True if symbolic links inside the folder may lead out of it.
-
-    Raises:
-        RequestError: the path leads out of the folder.
     """
     try:
         path = Path(os.path.abspath(folder / name)) if links else (folder / name).resolve()
@@ -104,9 +101,6 @@ def check_unpacked_size(declared: int, packed: int, file: object, floor: int | N
         packed: bytes of the file.
         file: the file, for the message.
         floor: unpacked bytes that are allowed for every file; by default IN_MEMORY.
-
-    Raises:
-        RequestError: `declared` is above the floor and above RATIO times `packed`.
     """
     if declared > (most := max(IN_MEMORY if floor is None else floor, RATIO * packed)):
         raise RequestError(
@@ -131,9 +125,6 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
         file: the file, for messages.
         packed: the size of the file in bytes.
         alternative: another cause of a failure than damage, for the message.
-
-    Raises:
-        RequestError: the decoder failed or needed more memory than the limit. Errors of Brinell pass unchanged.
     """
     try:
         with _address_space(SPARE + RATIO * packed):
@@ -155,9 +146,6 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
     """Interrupt the block after `seconds`, for Python libraries that may loop forever on a damaged file.
 
     Only the main thread, which opens data, can be interrupted; other threads have no limit.
-
-    Raises:
-        RequestError: the block took longer.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

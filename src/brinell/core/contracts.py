@@ -193,9 +193,6 @@ class Detector(Protocol):
             x: (n, *shape) clean inputs.
             labels: (n,) their classes.
             model: the classifier that is guarded.
-
-        Raises:
-            RequestError: these data give the detector nothing to go by.
         """
 
 
@@ -282,11 +279,7 @@ class OpensModel(Protocol):
     """An explainer that needs the network itself, as one does that goes by the activations of a layer."""
 
     def attach(self, module: nn.Module, domain: Domain) -> Explainer:
-        """The explainer with the network in its hands; called before anything is computed.
-
-        Raises:
-            RequestError: the network has no such layer, or none that fits.
-        """
+        """The explainer with the network in its hands; called before anything is computed."""
 
 
 def check_complete(contract: type[Any], candidate: Any) -> Any:

@@ -66,11 +66,7 @@ class Criterion(Protocol):
         """The criterion for some rows: a slice, or (n,) bool or int64."""
 
     def check(self, classes: int) -> None:
-        """Refuse a criterion that inputs of a model with `classes` classes can never meet.
-
-        Raises:
-            RequestError: it names a class that does not exist.
-        """
+        """Refuse a criterion that inputs of a model with `classes` classes can never meet."""
 
     def describe(self) -> dict[str, Any]:
         """The description for a manifest, as JSON."""
@@ -199,10 +195,6 @@ class Probability(PlainCriterion):
     """A probability crosses a threshold: the true class falls below it, or a given wrong class exceeds it.
 
     Margins are differences of log-odds. With `true_below`, the input must also be misclassified.
-
-    Raises:
-        RequestError: a threshold is outside (0, 1), `wrong_class` and `wrong_above` are not given together, or both criteria
-            or none are given.
     """
 
     true_below: float | None = None

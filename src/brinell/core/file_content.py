@@ -44,11 +44,7 @@ def content_of(file: Path) -> str:
 
 
 def check_graph(file: Path) -> None:
-    """Refuse a file in the place of an ONNX graph whose first bytes are those of another format.
-
-    Raises:
-        RequestError: it is one, with the remedy.
-    """
+    """Refuse a file in the place of an ONNX graph whose first bytes are those of another format."""
     content = content_of(file)
     if content in (TENSORS, PICKLE):
         renamed = file.with_suffix(".pt")

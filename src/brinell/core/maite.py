@@ -29,11 +29,7 @@ class Metadata(NamedTuple):
 
 
 def metadata_of(component: Any) -> Metadata | None:
-    """The metadata of a data set or a model of MAITE; None for any other object.
-
-    Raises:
-        RequestError: `index2label` does not number the classes from 0 on.
-    """
+    """The metadata of a data set or a model of MAITE; None for any other object."""
     metadata = getattr(component, "metadata", None)
     if isinstance(component, type) or not isinstance(metadata, Mapping) or not isinstance(metadata.get("id"), str):
         return None
@@ -47,9 +43,6 @@ def scores_of(target: Any, subject: str) -> Array:
     Args:
         target: the target of an item, or an answer of a model.
         subject: what it is, for messages.
-
-    Raises:
-        RequestError: a target of another task, or no row of finite numbers.
     """
     for attribute, task in OTHER_TASKS.items():
         if getattr(target, attribute, None) is not None:
@@ -75,9 +68,6 @@ def class_of(target: Any, subject: str, remedy: str) -> tuple[int, int, bool]:
 
     Returns:
         The class, the number of classes, and whether the target is a distribution over several.
-
-    Raises:
-        RequestError: no target of image classification, or two largest scores.
     """
     scores = scores_of(target, subject)
     largest = np.flatnonzero(scores == scores.max())

@@ -42,9 +42,6 @@ class PatchGrid:
 
     Patches start at every `stride`-th place of an axis until one reaches its end; what sticks out there is cut off, so the last
     patches may be smaller. Patches are numbered flat over the lattice that they form, the last axis running fastest.
-
-    Raises:
-        RequestError: a patch without axes, with more than the input or longer than one of them, or strides that leave gaps.
     """
 
     shape: tuple[int, ...]

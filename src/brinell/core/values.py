@@ -32,9 +32,6 @@ def as_array(x: Any, role: str) -> Array:
     Args:
         x: an array, a tensor, a list, or anything else that NumPy converts.
         role: inputs, labels, or the name of a setting; it names the values in messages.
-
-    Raises:
-        RequestError: the values cannot be represented faithfully.
     """
     values = _numpy(as_strided(x, role) if isinstance(x, Tensor) else x, role)
     if values.dtype == object and values.size and all(isinstance(value, str) for value in values.ravel().tolist()):
