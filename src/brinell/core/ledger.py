@@ -246,16 +246,9 @@ class Ledger:
         backwards: int = 1,
         of_margins: bool = False,
     ) -> list[Tensor]:
-        """The logits, then the values and input gradients that `derive` makes of them.
+        """The logits, then the values and input gradients that `derive` makes of them in so many backward passes.
 
-        Args:
-            ids: (n,) the samples.
-            x: (n, *shape) the inputs.
-            derive: makes values and gradients of answers, in `backwards` backward passes.
-            aligned: tensors (n, ...) of which `derive` is given the rows.
-            precision: of answers away from the boundary.
-            backwards: backward passes of one answer.
-            of_margins: whether the values are the margins of the criterion, which then are not computed again.
+        It gets the rows of the `aligned` tensors (n, ...). Values that are margins of the criterion are not computed again.
         """
         x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
@@ -352,11 +345,7 @@ class Ledger:
         backwards: int = 0,
         margin: Tensor | None = None,
     ) -> Tensor:
-        """Judge the model's answers to a batch, count `times` forwards for each row, and record successes and margins.
-
-        Returns:
-            The margins (n,) of the criterion.
-        """
+        """Judge answers to a batch, count `times` forwards for each row, record successes, and return the margins (n,)."""
         distance = size(self._threat.distance, x, query.x0)
         legal = distance <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
