@@ -100,7 +100,8 @@ def annotation_of(study: Study, name: str) -> str:
     if name in SHARED and name not in fields:
         text = SHARED[name]
     else:
-        mark = study.names_of(name)
+        owner = study.request if name in study.request.model_fields else study.options
+        mark = None if owner is None else owner.names_of(name)
         only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
         type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
         is_sequence = "tuple" in str(fields[name].annotation)
