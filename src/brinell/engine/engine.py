@@ -11,12 +11,13 @@ from brinell.engine.after_attacks import Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.clean_run import check_clean
 from brinell.engine.executor import Pool
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
-from brinell.engine.stage_run import AttackRun, CleanRun
+from brinell.engine.stage_run import AttackRun
 from brinell.engine.state import State, draw_shares, spared_samples
 from brinell.store.run import NO_ROWS, Run
 
@@ -77,7 +78,7 @@ class ModelAudit:
             clean = self.run.part(key)
         else:
             self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
-            clean = CleanRun(self.audited)()
+            clean = check_clean(self.audited)
         self.run.drop_groups(key)
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)

@@ -4,31 +4,22 @@ Groups are cut by what came of the groups before, in one order. A resumed run fo
 run folder are not attacked again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
-import time
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 
-from brinell.core import losses
-from brinell.core.errors import ModelError
 from brinell.core.model import Model
-from brinell.core.record import CLEAN, Array, Outcome, Records, has_broken
-from brinell.core.streams import Streams
-from brinell.engine import retry
+from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import clean_cell, content_hash, stage_cell
-from brinell.engine.checks import check_answers
+from brinell.engine.cells import content_hash, stage_cell
 from brinell.engine.executor import Executor, Local, Pool
-from brinell.engine.group_attack import column_or_null, make_criterion, make_setting, predict
+from brinell.engine.group_attack import column_or_null, make_setting
 from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
-from brinell.engine.state import State, is_open
+from brinell.engine.state import State
 from brinell.store import rows
-from brinell.store.run import NO_ROWS, merge_attacks
+from brinell.store.run import merge_attacks
 
 SMALLEST = 8
 """Samples of the smallest group that is cut while others are under way: tasks of fewer cost more than they save."""
@@ -130,85 +121,12 @@ class GroupQueue:
         return self.groups[-1]
 
 
-class StageRun(ABC):
-    """Runs a stage group by group.
+class AttackRun:
+    """The run of a stage, in which each sample descends through the budgets.
 
-    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group in the
-    folder is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
-    then the samples of a group that are known already are left out of it.
-
-    Args:
-        audited: the model.
-        name: of the stage.
-        cell: under which its rows lie in the run folder.
-        samples: positions of the samples that the stage begins on.
-        broken: (samples of the run,): the smallest level at which each was broken before.
-        levels: how many budgets.
-        executor: attacks the groups.
-    """
-
-    def __init__(
-        self, audited: AuditedModel, name: str, cell: str, samples: Array, broken: Array, levels: int, executor: Executor
-    ) -> None:
-        self.audited, self.plan, self.run = audited, audited.plan, audited.run
-        self.name, self.cell = name, cell
-        self.executor = executor
-        size = min(self.plan.group_size, max(SMALLEST, -(-len(samples) // executor.spread)))
-        self.queue = GroupQueue(samples, broken, size if executor.spread > 1 else self.plan.group_size, min(2, executor.spread))
-        self._answers = Answers(len(self.plan.ids), levels)
-        self.groups: list[Records] = []
-        """The rows of the groups that were attacked."""
-
-    @abstractmethod
-    def task(self, group: OpenGroup) -> Any:
-        """The task of a group, for the executor."""
-
-    @abstractmethod
-    def keep(self, group: OpenGroup, answer: Any) -> Records:
-        """Save the answer to a group's task in the run folder; returns its rows."""
-
-    @abstractmethod
-    def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Convert the rows of a group to the arguments of `Answers.add`."""
-
-    @abstractmethod
-    def robust(self) -> int:
-        """Number of the model's samples that are robust at the largest budget so far."""
-
-    @abstractmethod
-    def rows(self) -> Records:
-        """The rows of the stage, samples ascending, from those of its groups."""
-
-    def __call__(self) -> Records:
-        """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
-        for _, records in self.run.groups(self.cell):
-            self._add_answers(records)
-        while True:
-            for group in self.queue.advance(self._answers):
-                if len((missing := group.missing(self._answers)).index):
-                    self.executor.start({})
-                    self.executor.submit(missing, self.task(missing))
-            self.audited.progress.update_open(self.queue.open_samples, self.robust())
-            if not self.queue.groups:
-                break
-            group, answer = self.executor.next()
-            self._add_answers(self.keep(group, answer))
-        records = self.rows()
-        if self.groups:
-            self.run.save_part(self.cell, records)
-        return records
-
-    def key(self, group: OpenGroup) -> str:
-        """The name of a group within the stage."""
-        return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
-
-    def _add_answers(self, records: Records) -> None:
-        self.groups.append(records)
-        self._answers.add(*self.read(records))
-
-
-class AttackRun(StageRun):
-    """The run of an attack, in which each sample descends through the budgets.
+    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group in the folder is
+    looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
+    samples of a group that are known already are left out of it.
 
     Args:
         audited: the model.
@@ -223,14 +141,41 @@ class AttackRun(StageRun):
         self, audited: AuditedModel, stage: Stage, state: State, spared: Array, followed: Model, pool: Pool | None = None
     ) -> None:
         plan = audited.plan
+        self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
+        self.cell = stage_cell(plan, audited.source, stage)
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
-        key = stage_cell(plan, audited.source, stage)
+        """Positions of the samples that the stage begins on."""
         setting = make_setting(plan, audited.source, followed, stage, audited.progress.count_passes, audited.surrogates)
-        executor = pool or Local(GroupWorker(plan, setting, audited.sizer).answer)
-        super().__init__(audited, stage.name, key, self.samples, state.broken, len(plan.levels), executor)
+        self._executor: Executor = pool or Local(GroupWorker(plan, setting, audited.sizer).answer)
+        size, spread = plan.group_size, self._executor.spread
+        size = size if spread == 1 else min(size, max(SMALLEST, -(-len(self.samples) // spread)))
+        self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
+        self._answers = Answers(len(plan.ids), len(plan.levels))
+        self._groups: list[Records] = []
+        """The rows of the groups that were attacked."""
         self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
-    def task(self, group: OpenGroup) -> GroupTask:
+    def __call__(self) -> Records:
+        """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
+        for _, records in self.run.groups(self.cell):
+            self._add_answers(records)
+        while True:
+            for group in self.queue.advance(self._answers):
+                if len((missing := group.missing(self._answers)).index):
+                    self._executor.start({})
+                    self._executor.submit(missing, self._task(missing))
+            robust = self._state.correct & (self.queue.broken == len(self.plan.levels))
+            self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
+            if not self.queue.groups:
+                break
+            group, answer = self._executor.next()
+            self._keep(group, answer)
+        records = self._rows()
+        if self._groups:
+            self.run.save_part(self.cell, records)
+        return records
+
+    def _task(self, group: OpenGroup) -> GroupTask:
         """The samples of a group with their clean answers."""
         state, index = self._state, group.index
         return GroupTask(
@@ -244,7 +189,7 @@ class AttackRun(StageRun):
             answers=self.run.manifest.get("answers", {}),
         )
 
-    def keep(self, group: OpenGroup, answer: GroupAnswer) -> Records:
+    def _keep(self, group: OpenGroup, answer: GroupAnswer) -> None:
         """Save rows and arrays, and what the worker remarked."""
         result = answer.result
         for sample, reason in answer.failed.items():
@@ -254,28 +199,24 @@ class AttackRun(StageRun):
         self.audited.add_traffic(answer.traffic)
         if self._pool is not None:
             self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
-        self.run.save_group(self.cell, self.key(group), result.records, result.arrays, result.extras)
-        return result.records
+        key = content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
+        self.run.save_group(self.cell, key, result.records, result.arrays, result.extras)
+        self._add_answers(result.records)
 
-    def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Results at the level of the attack."""
+    def _add_answers(self, records: Records) -> None:
+        """Add what came of a group."""
         levels = self.plan.levels
         index, attacked = np.searchsorted(self.plan.ids, records.sample_id), np.searchsorted(levels, records.attacked)
         broken = np.where(has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels))
         closed = (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")
-        return index, attacked, broken, closed
+        self._groups.append(records)
+        self._answers.add(index, attacked, broken, closed)
 
-    def robust(self) -> int:
-        """Number of correct samples that no attack has broken at any budget."""
-        return int((self._state.correct & (self.queue.broken == len(self.plan.levels))).sum())
-
-    def rows(self) -> Records:
+    def _rows(self) -> Records:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""
-        merged = merge_attacks(self.groups)
-        spared = (
-            np.flatnonzero(self._state.correct & self._spared & (self._state.broken > 0)) if self.groups else np.zeros(0, int)
-        )
         state, plan = self._state, self.plan
+        merged, is_spared = merge_attacks(self._groups), state.correct & self._spared & (state.broken > 0)
+        spared = np.flatnonzero(is_spared & bool(self._groups))
         records = rows.build(
             Records,
             len(spared),
@@ -291,98 +232,4 @@ class AttackRun(StageRun):
             outcome=str(Outcome.SPARED),
         )
         records = rows.concatenate([merged, records])
-        return rows.take(records, np.argsort(records.sample_id, kind="stable"))
-
-
-class CleanRun(StageRun):
-    """The clean check: the model's answers to the clean inputs."""
-
-    def __init__(self, audited: AuditedModel) -> None:
-        index = np.arange(len(audited.plan.ids))
-        cell = clean_cell(audited.plan, audited.source)
-        super().__init__(audited, CLEAN, cell, index, np.ones_like(index), 1, Local(self._predict))
-        self._correct = np.zeros(len(index), bool)
-
-    def task(self, group: OpenGroup) -> OpenGroup:
-        """The group itself."""
-        return group
-
-    def _predict(self, group: OpenGroup) -> Records:
-        """Predict the clean inputs of a group, down to single inputs if the model fails on some."""
-
-        def fail_row(index: int, error: ModelError) -> Records:
-            """Row of a sample that the model cannot answer."""
-            self.audited.fail(CLEAN, int(self.plan.ids[index]), str(error))
-            return self._failed_rows(np.array([index]))
-
-        return rows.concatenate(
-            retry.run_in_halves(self._predict_rows, group.index, fail_row, self.audited.model, self.plan.device)
-        )
-
-    def keep(self, group: OpenGroup, answer: Records) -> Records:
-        """Save the rows."""
-        self.run.save_group(self.cell, self.key(group), answer, {}, {})
-        self.audited.count_traffic()
-        return answer
-
-    def _predict_rows(self, index: Array) -> Records:
-        """Clean predictions of some samples as rows."""
-        start = time.perf_counter()
-        plan, model, room = self.plan, self.audited.model, self.audited.sizer
-        x = self.audited.load(plan.ids[index])
-        logits = room.fit(lambda: predict(model, x, room.size, plan.eot))
-        check_answers(logits, model)
-        self.audited.progress.count_passes(len(index) * plan.eot, 0)
-        confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
-        labels, targets = torch.as_tensor(plan.labels[index], device=logits.device), None
-        if plan.targeting is not None:
-            streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device))
-            targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
-        criterion = make_criterion(targets, logits.device, self.audited.source.reject, plan.threshold)
-        margin = criterion.margin(logits, labels, logits)
-        outcome = np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
-        if plan.threshold is not None:
-            outcome = np.where(margin.cpu().numpy() > 0, str(Outcome.MET), str(Outcome.UNMET))
-        return self._rows(
-            index,
-            target=column_or_null(targets, np.arange(len(index))),
-            clean_pred=pred,
-            clean_confidence=confidence,
-            outcome=outcome,
-            margin=margin.cpu().numpy(),
-            forwards=plan.eot,
-            seconds=(time.perf_counter() - start) / len(index),
-        )
-
-    def _failed_rows(self, index: Array) -> Records:
-        """Rows of samples that failed on their clean input."""
-        return self._rows(index, clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
-
-    def _rows(self, index: Array, **columns: Any) -> Records:
-        """Rows of the first check."""
-        return rows.build(
-            Records,
-            len(index),
-            model=self.audited.source.name,
-            sample_id=self.plan.ids[index],
-            label=self.plan.labels[index],
-            attack=CLEAN,
-            distance=self.plan.distance.name,
-            unit=self.plan.units[index],
-            **columns,
-        )
-
-    def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Results of the clean check: a sample with a row is finished."""
-        index = np.searchsorted(self.plan.ids, records.sample_id)
-        self._correct[index] = is_open(records.outcome)
-        return index, np.zeros_like(index), np.ones_like(index), np.ones(len(index), bool)
-
-    def robust(self) -> int:
-        """Number of samples that attacks may break."""
-        return int(self._correct.sum())
-
-    def rows(self) -> Records:
-        """The rows of all samples."""
-        records = rows.concatenate([NO_ROWS, *self.groups])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))
