@@ -165,7 +165,7 @@ class Server:
         self.url, self.who = url, f"model {url.partition('/v2/models/')[2]} at {urlsplit(url).netloc}"
         self.counts: Counter[str] = Counter()
         """Number of answered requests, and of failed attempts by cause."""
-        self.interrupted = threading.Event()
+        self.interrupted, self._lock = threading.Event(), threading.Lock()
         self._token_env, self._attempts = options.token_env, 1 + options.retries
         self._token = os.environ.get(options.token_env, "")
         if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
@@ -179,7 +179,7 @@ class Server:
             stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self.interrupted),
             wait=lambda state: self._wait(options.backoff, state),
             sleep=tenacity.sleep_using_event(self.interrupted),
-            after=lambda state: self.counts.update([str(state.outcome.exception())]),  # type: ignore[union-attr]
+            after=lambda state: self._count(str(state.outcome.exception())),  # type: ignore[union-attr]
             reraise=True,
         )
         weakref.finalize(self, self._client.close)
@@ -202,8 +202,12 @@ class Server:
         except BusyError as error:
             attempts = f"{self._attempts} attempts, " if self._attempts > 1 else ""
             raise UnreachableError(f"{self.who} does not answer ({attempts}{error}): check the server, then try again") from None
-        self.counts["requests"] += 1
+        self._count("requests")
         return value
+
+    def _count(self, event: str) -> None:
+        with self._lock:
+            self.counts[event] += 1
 
     def _attempt(self, place: str, read: Callable[[Any], Value], body: bytes | None) -> Value:
         import httpx2
