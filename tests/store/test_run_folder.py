@@ -92,7 +92,7 @@ def run(tmp_path):
 def test_round_trip(tmp_path_factory, records):
     file = tmp_path_factory.mktemp("t") / "part.parquet"
     parquet.write(file, records)
-    reread = parquet.read([file])
+    reread = parquet.read(file)
     assert len(reread) == len(records)
     for name, column in COLUMNS.items():
         written, reread_column = getattr(records, name), getattr(reread, name)
@@ -104,17 +104,9 @@ def test_round_trip(tmp_path_factory, records):
 def test_null_is_not_zero(tmp_path):
     file = tmp_path / "part.parquet"
     parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])))
-    reread = parquet.read([file])
+    reread = parquet.read(file)
     assert reread.linf.tolist() == [0.0, None] and reread.adv_pred.tolist() == [None, None]
     assert pq.read_table(file)["linf"].null_count == 1
-
-
-def test_several_files_one_after_another(tmp_path):
-    for i in range(3):
-        parquet.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])))
-    reread = parquet.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
-    assert reread.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
-    assert len(parquet.read([])) == 0
 
 
 def test_the_file_names_its_schema(tmp_path):
@@ -131,7 +123,7 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
             parquet.write(file, some_records())
             file.write_bytes(file.read_bytes()[:keep])
             with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
-                parquet.read([file])
+                parquet.read(file)
             assert "\n" not in str(error.value)
 
 
@@ -139,12 +131,12 @@ def test_a_file_of_another_schema(tmp_path):
     file = tmp_path / "part.parquet"
     pq.write_table(pa.table({"x": [1]}), file)
     with pytest.raises(RequestError, check=refused("store.parquet.check_schema")):
-        parquet.read([file])
+        parquet.read(file)
     parquet.write(file, some_records())
     newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
     pq.write_table(newer, file)
     with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
-        parquet.read([file])
+        parquet.read(file)
 
 
 def test_rows_need_their_columns():

@@ -2,8 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, option, short
+from brinell.core.errors import RequestError, short
 
 if TYPE_CHECKING:
     from brinell.core.threat import Distance
@@ -30,10 +28,6 @@ class Budgets:
     """In the units of the data."""
     texts: tuple[str, ...]
     """As they were written, range points in the same denominator: `3/255`, not `1/85`."""
-
-
-class NoNumberError(RequestError):
-    """A budget that is not a number."""
 
 
 class SampleBudgets(NamedTuple):
@@ -58,46 +52,6 @@ def parse_eps(text: str) -> Budgets:
             f"eps {comma[0]!r} may be a decimal comma: write {integer}.{decimals}, or {integer}, {decimals} with a space "
             "for a list"
         )
-    try:
-        return _parse_list(text)
-    except NoNumberError:
-        repair = next((repair for repair in _repairs(text) if _is_readable(repair[1])), None)
-        if repair is None:
-            raise
-    raise RequestError(f"eps {text!r} {repair[0]}: write {option('eps', repair[1])}")
-
-
-def _is_readable(text: str) -> bool:
-    with suppress(RequestError):
-        return bool(_parse_list(text))
-    return False
-
-
-def _repairs(text: str) -> Iterator[tuple[str, str]]:
-    """Likely errors in budgets that cannot be parsed, as clauses, each with the corrected budgets."""
-    plain = text.strip().strip("[](){}'\"")
-    listed = re.sub(r"\s*(?:[,;]|\band\b|(?<=[\d.])\s(?=[\d.]))\s*", ",", re.sub(r"\s*/\s*", "/", plain)).strip(",")
-    if listed != plain:
-        yield "joins budgets by something other than commas", listed
-    if plain != text:
-        yield "has brackets around it", plain
-    if percent := re.fullmatch(r"(\d+(?:\.\d+)?)\s?(?:%|per ?cent|Prozent)", plain):
-        yield (
-            "is a share, and budgets are in the units of the data: for data from 0 to 1",
-            f"{float(Fraction(percent[1]) / 100):g}",
-        )
-    if bounds := re.fullmatch(r"(\d[\d./]*)\s?(?:-|\.\.+|–|to)\s?(\d[\d./]*)", plain):
-        yield "looks like a range, which has a number of points", f"{bounds[1]}:{bounds[2]}:9"
-    if points := re.fullmatch(r"(\d*)\.(\d+)\.(\d+)", plain):
-        yield "has two decimal points", f"{points[1] or 0}.{points[2]}{points[3]}"
-        yield "has two decimal points", f"{points[1] or 0}.{points[2]}"
-    numbers = re.findall(r"\d+(?:\.\d+)?(?:\s?/\s?\d+)?", plain)
-    if len(numbers) == 1:
-        yield "is no number", "".join(numbers[0].split())
-
-
-def _parse_list(text: str) -> Budgets:
-    """Parse budgets joined by commas; errors as in `parse_eps`."""
     fractions: dict[Fraction, str] = {}
     items = text.split(",")
     if len(items) > MOST_POINTS:
@@ -188,7 +142,7 @@ def _number(text: str) -> Fraction:
         top, slash, bottom = text.partition("/")
         value = _exact(top) / _exact(bottom) if slash else _exact(text)
     except (ValueError, ZeroDivisionError):
-        raise NoNumberError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
+        raise RequestError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
     if value < 0:
         raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
     if value > MOST_BUDGET:

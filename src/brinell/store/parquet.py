@@ -1,6 +1,6 @@
 """Reads and writes rows as Parquet files. Columns are given as `Column`s by name, or as the fields of a dataclass of records."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,19 +131,10 @@ def write(path: Path, records: Records, *, durable: bool = True) -> None:
     write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION)}), durable=durable)
 
 
-def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> Records:
-    """Read an audit's rows from several files, concatenated in their order.
-
-    Args:
-        paths: the files.
-        expected: maps a file to the hash that it must have, or to None if the hash is unknown.
-
-    Raises:
-        RequestError: a file is damaged, changed or has another schema.
-    """
+def read(path: Path, expected: str | None = None) -> Records:
+    """Read an audit's rows; arguments and errors are those of `read_table`."""
     schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
-    parts = [read_table(path, schema=schema, expected=expected(path)).replace_schema_metadata(None) for path in paths]
-    return from_table(Records, pa.concat_tables(parts) if parts else schema.empty_table())
+    return from_table(Records, read_table(path, schema=schema, expected=expected))
 
 
 def load_rows(of: type[Rows], path: Path) -> Rows:

@@ -147,14 +147,14 @@ class Run:
         """The rows of the stage whose key in the manifest is `cell`; of an unfinished stage those of its groups."""
         path = self.path / "records" / f"part-{cell}.parquet"
         if path.exists() or path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {}):
-            return parquet.read([path], self._expected)
+            return parquet.read(path, self._expected(path))
         return rows.concatenate([NO_ROWS, *(records for _, records in self.groups(cell))])
 
     def groups(self, cell: str) -> Iterator[tuple[str, Records]]:
         """The groups of an unfinished stage that were attacked, by name, with their rows; damaged ones are attacked again."""
         for path in self._files("records", f"group-{cell}-*.parquet"):
             try:
-                yield path.stem, parquet.read([path])
+                yield path.stem, parquet.read(path)
             except RequestError:
                 path.unlink()
 
