@@ -300,7 +300,7 @@ def test_damaged_inputs(run):
     run.save_group("cell", "k", some_records(1, outcome=str(Outcome.BROKEN), broken=0.1), {0: np.float32([1, 2])}, {})
     (file,) = (run.path / "arrays").iterdir()
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(RequestError, check=refused("store.files._damaged")):
+    with pytest.raises(RequestError, check=refused("store.files.damaged")):
         run.adversarial("m", "fgsm", [0])
 
 

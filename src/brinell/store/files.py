@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -98,54 +97,37 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], *, durable: bool = Tru
     write_atomically(path, lambda temporary: temporary.write_bytes(content), durable=durable)
 
 
-def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True, expected: str | None = None) -> dict[str, Array]:
+def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True) -> dict[str, Array]:
     """Read arrays of a safetensors file by name.
 
     Args:
         path: the file.
         select: returns True for the names to read; by default all.
-        expected: the hash that the file must have (`digest`), or None if it is unknown.
 
     Raises:
-        RequestError: the file is damaged, changed or missing.
+        RequestError: the file is damaged or missing.
     """
-    with _mapped(path, expected) as content:
+    with _mapped(path) as content:
         return {name: stored.array(content, name, *place) for name, place in stored.places(content).items() if select(name)}
 
 
-def names_of_arrays(path: Path, expected: str | None = None) -> list[str]:
-    """The names of the arrays in a safetensors file; see `read_arrays` for `expected` and errors."""
-    with _mapped(path, expected) as content:
+def names_of_arrays(path: Path) -> list[str]:
+    """The names of the arrays in a safetensors file; errors as in `read_arrays`."""
+    with _mapped(path) as content:
         return list(stored.places(content))
 
 
 @contextmanager
-def _mapped(path: Path, expected: str | None) -> Iterator[mmap.mmap]:
-    """Map a file of arrays into memory after checking its hash. Errors inside the block become one-line request errors."""
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    """Map a file of arrays into memory. Errors inside the block become one-line request errors."""
     try:
         with bounded.open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            check(path, content, expected)
             yield content
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(path, one_line(error, 200)) from None
+        raise damaged(path, one_line(error, 200)) from None
 
 
-def check(path: Path, content: Any, expected: str | None = None) -> None:
-    """Refuse a file whose content changed after it was written.
-
-    Args:
-        path: the file, for the message.
-        content: its content, as bytes or a memory map.
-        expected: the hash that it must have, or None if it is unknown.
-
-    Raises:
-        RequestError: its hash differs from `expected`.
-    """
-    if expected is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != expected:
-        raise _damaged(path, "it was changed after the run ended")
-
-
-def _damaged(path: Path, reason: str) -> RequestError:
+def damaged(path: Path, reason: str) -> RequestError:
     """The error about a damaged file: it says which files to delete before a resume."""
     rows = [
         rows_file

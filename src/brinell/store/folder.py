@@ -19,7 +19,7 @@ from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
 from brinell.store import inventory, trust
-from brinell.store.files import check, write_text
+from brinell.store.files import damaged, digest, write_text
 
 
 @contextmanager
@@ -85,8 +85,6 @@ class Layout:
     """True if the verb takes --resume."""
     derived: tuple[str, ...] = ()
     """Files that follow from the others, besides request, manifest, page and tables, or that grow after the manifest is saved."""
-    digests_at_open: bool = True
-    """Whether `open` compares the digest of every file; False if every file is compared when it is read."""
 
     @property
     def command(self) -> str:
@@ -112,8 +110,7 @@ class Layout:
         manifest = self.read(path)
         if not is_running(manifest):
             inventory.check_names(path, manifest, self._beside, remedy=self._restoration(path))
-            if self.digests_at_open:
-                inventory.check_digests(path, manifest)
+            inventory.check_digests(path, manifest)
         return manifest
 
     def find_faults(self, path: Path, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -172,9 +169,8 @@ class Layout:
             return
         inventory.check_names(path, manifest, self._beside, missing=False)
         for name, expected in manifest["files"].items():
-            if (path / name).exists():
-                with bounded.open_regular(path / name) as stream:
-                    check(path / name, stream.read(), expected)
+            if (path / name).exists() and digest(path / name) != expected:
+                raise damaged(path / name, inventory.CHANGED)
         for name in manifest.get("files") or ():
             if name.startswith("arrays/") and not (path / name).exists():
                 rows = [

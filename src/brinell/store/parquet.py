@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
-from brinell.store.files import check, write_atomically
+from brinell.store.files import write_atomically
 
 Rows = TypeVar("Rows")
 MOST_BYTES = 1 << 34
@@ -38,21 +38,19 @@ def write_table(path: Path, table: Any, *, durable: bool = True, **settings: Any
     write_atomically(path, fill, durable=durable)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None, expected: str | None = None) -> Any:
+def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None) -> Any:
     """Read a Parquet file as an Arrow table.
 
     Args:
         path: the file.
         columns: the columns to read; by default all.
         schema: the schema that the file must have; None for any.
-        expected: the hash that the file must have (`files.digest`), or None if it is unknown.
 
     Raises:
         RequestError: the file is damaged or missing, or its columns or version differ from `schema`.
     """
     with reading(path):
         content = bounded.read(path, MOST_BYTES)
-        check(path, content, expected)
         parquet_file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         check_size(path, parquet_file.metadata, len(content))
         table = parquet_file.read(columns)
@@ -131,10 +129,10 @@ def write(path: Path, records: Records, *, durable: bool = True) -> None:
     write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION)}), durable=durable)
 
 
-def read(path: Path, expected: str | None = None) -> Records:
-    """Read an audit's rows; arguments and errors are those of `read_table`."""
+def read(path: Path) -> Records:
+    """Read an audit's rows; errors are those of `read_table`."""
     schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
-    return from_table(Records, read_table(path, schema=schema, expected=expected))
+    return from_table(Records, read_table(path, schema=schema))
 
 
 def load_rows(of: type[Rows], path: Path) -> Rows:

@@ -28,7 +28,7 @@ NO_ROWS = rows.build(
 SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
 """Columns that add up over the attacks of a stage on a sample."""
 
-LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest, digests_at_open=False)
+LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest)
 
 
 def threshold_of(manifest: Mapping[str, Any]) -> str | None:
@@ -130,15 +130,6 @@ class Run:
             for sample, eps in zip(part.sample_id[index].tolist(), part.broken[index].tolist(), strict=True):
                 broken[sample] = min(eps, broken.get(sample, eps))
 
-    def _expected(self, path: Path) -> str | None:
-        """The hash of a file as the manifest of a finished run has it."""
-        if self.manifest["state"] != "finished":
-            return None
-        digest = (self.manifest.get("files") or {}).get(path.relative_to(self.path).as_posix())
-        if digest is None:
-            raise RequestError(f"{path} was not there when the run ended: take it away")
-        return str(digest)
-
     def has_part(self, cell: str) -> bool:
         """True if the stage with this cell is complete and attacked a sample."""
         return (self.path / "records" / f"part-{cell}.parquet").exists()
@@ -147,7 +138,7 @@ class Run:
         """The rows of the stage whose key in the manifest is `cell`; of an unfinished stage those of its groups."""
         path = self.path / "records" / f"part-{cell}.parquet"
         if path.exists() or path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {}):
-            return parquet.read(path, self._expected(path))
+            return parquet.read(path)
         return rows.concatenate([NO_ROWS, *(records for _, records in self.groups(cell))])
 
     def groups(self, cell: str) -> Iterator[tuple[str, Records]]:
@@ -176,7 +167,7 @@ class Run:
     def _array_names(self, model: str, attack: str) -> set[str]:
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
-        return {name for path in paths for name in names_of_arrays(path, self._expected(path))}
+        return {name for path in paths for name in names_of_arrays(path)}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
         """Arrays that an attack stored for each of `ids`, by name; only samples that the stage attacked, if it stored any.
@@ -213,7 +204,7 @@ class Run:
     def clean(self, cell: str = "*") -> dict[int, Array]:
         """The clean inputs that the run keeps for its gallery, by sample; of one model, if its clean `cell` is given."""
         files = self._files("arrays", f"clean-{cell}.safetensors")
-        return {int(name): array for path in files for name, array in read_arrays(path, expected=self._expected(path)).items()}
+        return {int(name): array for path in files for name, array in read_arrays(path).items()}
 
     def _read_named(self, path: Path, ids: Iterable[int], *, inputs: bool = True, extras: bool = True) -> dict[str, Array]:
         """Arrays of samples in a file by name: `7` is an input, `7/patches` an extra array of the attack."""
@@ -224,7 +215,7 @@ class Run:
             sample, slash, _ = name.partition("/")
             return sample in samples and (extras if slash else inputs)
 
-        return read_arrays(path, is_wanted, self._expected(path)) if path.exists() else {}
+        return read_arrays(path, is_wanted) if path.exists() else {}
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
         return sorted((self.path / folder).glob(pattern))
