@@ -53,8 +53,8 @@ def test_the_best_before_counts_and_not_the_one_before(synthetic):
     assert result.passed and result.figure == 0
 
 
-# 10 of 100 backward evaluations are enough to be held against, 9 are not.
-@pytest.mark.parametrize(("steps", "is_judged"), [(10, True), (9, False)])
+# 34 of 100 backward evaluations are enough to be held against, 33 are not.
+@pytest.mark.parametrize(("steps", "is_judged"), [(34, True), (33, False)])
 def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, is_judged):
     """That 100 steps come further than one says nothing of the 100."""
     rows, manifest = run(synthetic, margins=(-0.9, -0.4))

@@ -18,9 +18,9 @@ NOTABLE_FOR_CERTAIN = 0.02
 RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
 NO_ROBUST_SAMPLE = "no sample is left that an attack could still break"
-ENOUGH = 0.1
-"""The last attack on a sample is compared with those before it if they had this share of its backward evaluations: that twenty
-steps come further than one says nothing of the twenty."""
+ENOUGH = 1 / 3
+"""The last attack on a sample is compared with those before it if those of its loss had this share of its backward evaluations:
+that twenty steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
 """Share of the robust samples on which the last gradient attack may make a notable gain over those of the same loss."""
 NEEDED = frozenset(Code) - {
