@@ -171,7 +171,7 @@ def test_what_is_refused(net, subtests):
         ({"eps": 8}, r"eps 8.* did you mean 8/255\?"),
         ({"attack": "fast"}, "fast decides by what a whole run finds: call brinell.audit"),
         ({"attack": "nothing"}, "there is no attack 'nothing'"),
-        ({"attack": "fgsm", "norm": 1}, "fgsm works in .*l2.*, not in l1: add norm="),
+        ({"attack": "fgsm", "norm": 1}, "fgsm works in .*l2.*, not in l1: add --norm"),
         ({"x": X * 255}, r"from .* outside the bounds 0 to 1 \(or NaN\): give bounds"),
         ({"x": X * torch.nan}, "or NaN"),
         ({"y": torch.zeros(5, dtype=torch.long)}, "it holds 12 whole numbers"),

@@ -157,8 +157,8 @@ def test_the_card_says_what_it_holds(tmp_path):
 BOX_CRITERIA = [
     ({"criterion": "lost"}, "criterion is 'lost': write"),
     ({"criterion": "missed+false"}, "one kind of error ends the search"),
-    ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write criterion=.* for data with boxes"),
-    ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write criterion=.* for data with boxes"),
+    ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write --criterion .* for data with boxes"),
+    ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write --criterion .* for data with boxes"),
 ]
 
 

@@ -123,15 +123,15 @@ def test_the_page_and_the_terminal_name_the_region(of_class, tmp_path, capsys):
 
 
 REFUSALS = [
-    (squares, {}, "holds masks, of which one part is explained: add region=, class:NAME for the pixels of a class"),
-    (objects_data, {}, "holds boxes, of which one part is explained: add region=, class:NAME for the largest object"),
+    (squares, {}, "holds masks, of which one part is explained: add --region, class:NAME for the pixels of a class"),
+    (objects_data, {}, "holds boxes, of which one part is explained: add --region, class:NAME for the largest object"),
     (squares, {"region": "class:blue"}, "there is no class 'blue': the data have dark, bright"),
     (squares, {"region": "object:1"}, "region is 'object:1': write class:NAME"),
     (objects_data, {"region": "box:0,0,4,4"}, "region is 'box:0,0,4,4': write class:NAME"),
     (squares, {"region": "box:0,0,4"}, "write box:X0,Y0,X1,Y1 with whole pixels"),
     (squares, {"region": "box:4,0,4,9"}, "a picture has 16 x 16 pixels: give a rectangle in it"),
     (squares, {"region": "box:0,0,16,16"}, "smaller than the picture"),
-    (squares, {"region": "class:dark", "truth": "masks:DIR"}, "truth= does not go with region=, since the region is"),
+    (squares, {"region": "class:dark", "truth": "masks:DIR"}, "--truth does not go with --region, since the region is"),
     (squares, {"region": "class:dark", "randomise": True}, "shuffled weights are compared for classifiers alone"),
     (squares, {"region": "class:dark", "method": "gradient"}, "a region is explained by scores alone"),
     (objects_data, {"region": "object:7"}, "no sample remains to explain"),
