@@ -231,11 +231,7 @@ class Server:
             reason = content["error"] if isinstance(content, dict) and "error" in content else response.text
             text = f"{status} {self._masked(str(reason)):.160}".strip()
             if response.status_code in UNAUTHORISED:
-                remedy = (
-                    f"set {self._token_env} to a bearer token that it accepts"
-                    if self._token_env
-                    else "give the option token_env="
-                )
+                remedy = f"set {self._token_env or 'the variable of token_env='} to a bearer token that it accepts"
                 raise UnreachableError(f"{self.who} rejects the request without a valid token ({text}): {remedy}, then try again")
             raise UnusableError(text) if response.status_code >= 500 else RefusedError(f"it answers {text}")
         try:
