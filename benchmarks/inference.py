@@ -18,8 +18,9 @@ from brinell.analysis.auc import auc, auc_interval, pair_auc
 from brinell.analysis.inference import Order, compare_groups
 from brinell.analysis.means import mean, mean_difference, pseudo_values
 from brinell.analysis.ranks import spearman, spearman_interval
-from brinell.core.intervals import MIN_PAIRS, ratio, wilson
+from brinell.core.intervals import wilson
 from brinell.core.record import Array
+from brinell.rlab.ratios import MIN_PAIRS, ratio
 
 GROUP = "proofs"
 RUNS = {"": "--repetitions 64"}

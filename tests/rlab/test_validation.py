@@ -6,7 +6,6 @@ import torch
 
 from _helpers import Recorder, batch_of, threat_of
 from brinell.core.domain import Domain
-from brinell.core.intervals import ratio
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
@@ -15,6 +14,7 @@ from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import Agent
 from brinell.rlab.env import Placement
 from brinell.rlab.prior import Prior
+from brinell.rlab.ratios import ratio
 from brinell.rlab.rules import Rules
 from brinell.rlab.validation import held_out, validate, verdict, warning
 from brinell.rlab.variants import variants

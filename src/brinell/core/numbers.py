@@ -4,11 +4,7 @@ from fractions import Fraction
 
 
 def parse_decimal(text: str) -> float:
-    """A number: 0.5, 1e-3, a fraction such as 8/255, or a percentage such as 50%.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """A number: 0.5, 1e-3, a fraction such as 8/255, or a percentage such as 50%."""
     number, percent, rest = text.strip().partition("%")
     above, slash, below = number.partition("/")
     if rest or "/" in below:

@@ -60,11 +60,7 @@ def is_text(text: str) -> bool:
 
 
 def at_least(settings: Any, **least: float) -> None:
-    """Refuse the first setting below its least value; None counts as not given.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse the first setting below its least value; None counts as not given."""
     for name, smallest in least.items():
         value = getattr(settings, name)
         if value is not None and value < smallest:
@@ -72,11 +68,7 @@ def at_least(settings: Any, **least: float) -> None:
 
 
 def at_most(settings: Any, **most: float) -> None:
-    """Refuse the first setting above its largest value; None counts as not given.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse the first setting above its largest value; None counts as not given."""
     for name, largest in most.items():
         value = getattr(settings, name)
         if value is not None and value > largest:
@@ -84,11 +76,7 @@ def at_most(settings: Any, **most: float) -> None:
 
 
 def above_zero(settings: Any, *names: str) -> None:
-    """Refuse the first setting that is not above 0; None counts as not given.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse the first setting that is not above 0; None counts as not given."""
     for name in names:
         value = getattr(settings, name)
         if value is not None and not value > 0:
@@ -96,11 +84,7 @@ def above_zero(settings: Any, *names: str) -> None:
 
 
 def one_of(settings: Any, **choices: tuple[str, ...]) -> None:
-    """Refuse the first setting whose value is not among its choices.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse the first setting whose value is not among its choices."""
     for name, allowed in choices.items():
         value = getattr(settings, name)
         if value not in allowed:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Kind
-from brinell.core.intervals import CONFIDENCE, MIN_PAIRS, Interval, ratio, ratio_text
+from brinell.core.intervals import CONFIDENCE, Interval
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import DEFAULT, Agent, choose_policy, find_agent
 from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
+from brinell.rlab.ratios import MIN_PAIRS, ratio, ratio_text
 
 SHARE = 0.2
 """Share of the inputs that nothing is learned from."""
