@@ -13,13 +13,13 @@ import numpy as np
 import brinell
 from _sets import rows_of
 from approval import approve, page_text, shown, terminal_of, varied
-from brinell.core.answer_text import pack_answer, pack_pairs
 from brinell.core.boxes import Detections, Objects
 from brinell.store import proofs, rows
 from brinell.store.files import write_arrays
 from brinell.store.table import Folder
 from brinell.studies.agent.run import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.agent.run import lines as agent_lines
+from brinell.studies.answer_text import pack_answer, pack_pairs
 from brinell.studies.benchmark.terminal import lines as benchmark_lines
 from brinell.studies.certify.page import write as write_certificate
 from brinell.studies.corruption import STUDY as CORRUPT

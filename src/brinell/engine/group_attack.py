@@ -19,13 +19,13 @@ from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.oracle import Batch
-from brinell.core.quantise import quantise
 from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.deciding import DecidingModel
 from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.quantise import quantise
 from brinell.store import rows
 
 

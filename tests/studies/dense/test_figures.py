@@ -7,11 +7,11 @@ import pytest
 
 from approval import approve, page_text
 from brinell.analysis.average_precision import average_precision, match_set
-from brinell.core.answer_text import pack_answer, pack_pairs
 from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, judge
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.table import Folder
+from brinell.studies.answer_text import pack_answer, pack_pairs
 from brinell.studies.dense import analysis, detection_analysis, detection_page, segmentation_page, terminal
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, inputs_path
 from brinell.studies.dense.segmentation_analysis import Candidates, ious, miou

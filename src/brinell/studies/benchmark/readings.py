@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.answer_text import count_lost, pack_answer, pack_pairs
 from brinell.core.boxes import LEAST, MOST, Detections, Objects
 from brinell.core.criterion import Criterion
 from brinell.core.detection import BoxCriterion
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.record import Array
 from brinell.core.segmentation import MapCriterion, confusion
+from brinell.studies.answer_text import count_lost, pack_answer, pack_pairs
 
 BOX = 6
 """Numbers of a final box: corners, class and score."""

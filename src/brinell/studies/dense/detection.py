@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.answer_text import count_lost, pack_answer
 from brinell.core.boxes import LEAST, Objects
 from brinell.core.detection import BoxCriterion, BoxForm, Error, Scene
 from brinell.core.errors import RequestError, option
@@ -24,6 +23,7 @@ from brinell.engine.dense_outputs import ERRORS, box_criterion, fit_boxes
 from brinell.engine.plan import open_distance
 from brinell.store import rows
 from brinell.store.files import write_arrays
+from brinell.studies.answer_text import count_lost, pack_answer
 from brinell.studies.dense.detection_checks import check_detector
 from brinell.studies.dense.records import CLEAN, Answers
 from brinell.studies.dense.request import DenseRequest

@@ -23,10 +23,10 @@ from brinell.analysis.average_precision import (
     ratio,
 )
 from brinell.analysis.robust_accuracy import class_name
-from brinell.core.answer_text import read_boxes, read_objects
 from brinell.core.boxes import ERRORS, FALSE, MISLABELLED, MISPLACED, MISSED, Detections, Objects, Outcomes, judge
 from brinell.core.record import Array
 from brinell.store.table import Folder
+from brinell.studies.answer_text import read_boxes, read_objects
 from brinell.studies.dense.detection_results import AimFigures, ClassFigures, DetectionResult, ErrorFigures, PictureFigures
 from brinell.studies.dense.records import CLEAN, Answers
 from brinell.studies.dense.results import CheckFigures, Figure

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
-from brinell.core.answer_text import pack_pairs
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Model
 from brinell.core.record import Array
@@ -23,6 +22,7 @@ from brinell.engine.plan import open_distance
 from brinell.models._maps import MapModel
 from brinell.store import rows
 from brinell.store.files import write_arrays
+from brinell.studies.answer_text import pack_pairs
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers
 from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.segmentation_checks import check_model

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.average_precision import average_precision, draw_pictures, match_set
-from brinell.core.answer_text import read_boxes, read_objects
 from brinell.core.boxes import ERRORS, FALSE, MISLABELLED, MISPLACED, MISSED, Objects, judge
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.store.table import Folder
+from brinell.studies.answer_text import read_boxes, read_objects
 from brinell.studies.dense.segmentation_analysis import accuracy_draws, draws, miou, miou_draws, read_counts, share_right
 from brinell.studies.dense_transfer.records import Answers
 from brinell.studies.dense_transfer.results import Cell, DenseTransferResult, Effect, SourceCosts

@@ -12,7 +12,6 @@ from brinell.core.eot import EOT
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
 from brinell.core.norms import per_sample
-from brinell.core.quantise import quantise
 from brinell.core.record import Outcome, Records, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
@@ -21,6 +20,7 @@ from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.consistency import ANSWER_TOLERANCE
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.quantise import quantise
 from brinell.engine.state import is_open
 from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from _helpers import distance
 from brinell.core.domain import Domain
-from brinell.core.quantise import quantise
 from brinell.core.threat import size, tolerance
+from brinell.engine.quantise import quantise
 
 BYTES = Domain(kind="image", shape=(1, 1, 4), levels=256)
 

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from brinell.core.answer_text import count_lost, pack_answer, pack_pairs, read_boxes, read_objects
 from brinell.core.boxes import Detections, Objects
+from brinell.studies.answer_text import count_lost, pack_answer, pack_pairs, read_boxes, read_objects
 
 BOXES = Detections(
     boxes=np.array([[0.0, 1.234, 10.0, 12.0], [3.0, 4.0, 5.0, 6.0]]), scores=np.array([0.9, 0.1234567]), labels=np.array([2, 0])
