@@ -39,6 +39,9 @@ TRIES, ASCENTS, STRIDE = 12, 3, 0.2
 LENGTHS = (1.0, 1.5, 2.5, 4.0, 8.0)
 """How far out a restart begins, in distances of the closest input so far."""
 
+FAR = 2.0
+"""A walk that stops at eps gives a sample up whose closest input is farther away than this multiple of eps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BoundaryWalk(EveryKind):
@@ -120,7 +123,8 @@ class _Walk:
     def aim(self) -> None:
         """Start beyond the closest input, towards the likeliest class there that no walk began at."""
         self.walks = torch.zeros_like(self.walks)
-        rows = self.open(self.size.isfinite())
+        near = self.size <= FAR * self.threat.eps if self.stop_at_eps else self.size.isfinite()
+        rows = self.open(near)
         if not len(rows):
             return
         logits = self.oracle.scores(self.batch.ids[rows], self.closest[rows])
