@@ -18,6 +18,7 @@ import numpy as np
 
 from brinell.core import bounded
 from brinell.core.class_names import NEVER, option_text
+from brinell.core.domain import Kind
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.file_content import PICKLE, PROGRAM, TENSORS, content_of
 from brinell.core.intervals import wilson
@@ -473,12 +474,14 @@ def _twice(answers: Answers) -> Evidence | None:
     return None
 
 
-def _pictures(channels: int, change: Callable[["Tensor"], "Tensor"], text: str) -> Callable[[Answers], Evidence | None]:
-    """True of a model that wants the values of pictures of so many channels in another order."""
+def _changed(
+    kind: Kind, change: Callable[["Tensor"], "Tensor"], text: str, *, channels: int = 0
+) -> Callable[[Answers], Evidence | None]:
+    """True of a model that wants inputs of a kind, and of so many channels, changed."""
 
     def evidence(answers: Answers) -> Evidence | None:
         domain = answers.model.domain
-        fits = domain.kind == "image" and domain.shape[0] == channels
+        fits = domain.kind == kind and channels in (0, domain.shape[0]) and not domain.columns
         return answers.changed(change, text, {}) if fits else None
 
     return evidence
@@ -487,16 +490,6 @@ def _pictures(channels: int, change: Callable[["Tensor"], "Tensor"], text: str) 
 def _as_channels_last(x: "Tensor") -> "Tensor":
     """Pictures whose values lie in memory with the channels last, although they are read as if they were first."""
     return x.reshape(len(x), *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2).contiguous()
-
-
-def _signals(change: Callable[["Tensor"], "Tensor"], text: str) -> Callable[[Answers], Evidence | None]:
-    """True of a model that wants signals in another unit."""
-
-    def evidence(answers: Answers) -> Evidence | None:
-        domain = answers.model.domain
-        return answers.changed(change, text, {}) if domain.kind == "signal" and not domain.columns else None
-
-    return evidence
 
 
 def _training_mode(answers: Answers) -> Evidence | None:
@@ -605,27 +598,28 @@ ANSWERS = (
     ),
     Entry(
         "channels in the order BGR",
-        _pictures(3, lambda x: x.flip(1), "with channels in the order BGR"),
+        _changed("image", lambda x: x.flip(1), "with channels in the order BGR", channels=3),
         "let the model begin with x = x.flip(1)",
     ),
     Entry(
         "channels last, read as first",
-        _pictures(3, _as_channels_last, "if the channels were last"),
+        _changed("image", _as_channels_last, "if the channels were last", channels=3),
         "bring the channels first by transpose(0, 3, 1, 2), not by reshape",
     ),
     Entry(
         "millivolts in place of microvolts",
-        _signals(lambda x: x * 1000, "with inputs multiplied by 1000"),
+        _changed("signal", lambda x: x * 1000, "with inputs multiplied by 1000"),
         "give the signals in microvolts, or let the model begin with x = x * 1000",
     ),
     Entry(
         "microvolts in place of millivolts",
-        _signals(lambda x: x / 1000, "with inputs divided by 1000"),
+        _changed("signal", lambda x: x / 1000, "with inputs divided by 1000"),
         "give the signals in millivolts (divide=1000), or let the model begin with x = x / 1000",
     ),
     Entry(
         "signals that are not standardised",
-        _signals(
+        _changed(
+            "signal",
             lambda x: (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-8),
             "with signals of mean 0 and deviation 1 each",
         ),
