@@ -62,7 +62,7 @@ BAD = {
     "no tensor": ({"model": "after?args=then=dict"}, "answers with a dict, its parts are .*: say which"),
     "no rows": ({"model": "after?args=then=flat"}, "must give .1, classes. logits"),
     "a factory that fails": ({"model": "breaks"}, "model.py:breaks failed with ValueError: no weights today"),
-    "a factory of no module": ({"model": "no_module"}, "returned an int, and no nn.Module"),
+    "a factory of no module": ({"model": "no_module"}, "returned int, and no nn.Module"),
     "a factory of another name": ({"model": "parabolla"}, "has no function 'parabolla'.*parabola"),
     "weights that are a pickle": ({"model": "parabola?weights={work}/gadget.pt"}, "gadget.pt is a pickle .*never loaded: save"),
     "weights of another model": ({"model": "parabola?weights={work}/misfit.pt"}, "misfit.pt does not fit Parabola: .*missing"),
