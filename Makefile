@@ -48,7 +48,7 @@ nightly: $(TOOLS_READY) server extras ## Run the rest: thousands of cases, simul
 
 extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: Ray, Lightning, accelerate
 	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
-		tests/test_harden_examples.py $(ARGS)
+		tests/engine/test_ray.py tests/test_harden_examples.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names, prose and links, generated docs
 	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs

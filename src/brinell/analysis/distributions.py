@@ -75,7 +75,7 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     position = cells.stages.index(stage)
     at_top = np.isclose(np.ma.filled(records.attacked, 0), cells.eps[-1]) & (records.outcome != Outcome.FAILED)
     tried = np.flatnonzero((records.model == cells.model) & (records.attack == stage) & at_top)
-    values = np.asarray(records.queries_to_success[tried].compressed(), dtype=np.float64)
+    values = np.asarray(np.ma.compressed(records.queries_to_success[tried]), dtype=np.float64)
     index = np.searchsorted(cells.ids, records.sample_id[tried])
     broken = int((cells.states[position, index, -1] == WRONG).sum())
     return Sample(of="queries", attack=stage, values=values, robust=len(tried) - max(broken, len(values)))
