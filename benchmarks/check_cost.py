@@ -26,6 +26,7 @@ GROUPS = {
     "failed_checks": "before the attacks",
     "_repair": "search for inner scores",
     "survivor_checks": "on robust samples",
+    "probe_ahead": "probes compared",
     "final_checks": "copies and drift",
 }
 
