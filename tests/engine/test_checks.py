@@ -225,6 +225,13 @@ def test_the_scale_of_the_logits_does_not_matter(digits, subtests):
             assert [f.code for f in results.findings if not f.passed] == ([Code.SATURATED] if factor > 100 else [])
 
 
+def test_saturation_is_no_fault_where_attacks_climb_margins(digits):
+    model, x, y = digits
+    saturated = TorchModel(Scaled(model.module, 1e4), model.domain, 10)
+    passed = [failed(run_checks(saturated, x, y, climbs_margins=climbs)) for climbs in (False, True)]
+    assert passed == [{Code.SATURATED}, set()]
+
+
 NETWORKS = [
     ("mnist", "lenet5", "mnist_weights/lenet5_clean", (0.3, 2.0)),
     ("mnist", "lenet5", "mnist_weights/lenet5_advtrained", (0.3, 2.0)),

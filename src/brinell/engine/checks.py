@@ -92,17 +92,16 @@ def zero_gradients(context: CheckContext) -> Finding:
 
 
 def saturated_logits(context: CheckContext) -> Finding:
-    """The cross-entropy has a gradient where the margin has one."""
+    """The cross-entropy has a gradient where the margin has one, or attacks do not rest on it alone."""
     blind = probes.has_gradient(context.margin.grad) & ~probes.has_gradient(context.ce.grad)
+    observation = "clean inputs have saturated logits: of cross-entropy and margin only the margin has a gradient"
+    if context.climbs_margins and bool(blind.any()):
+        text = f"{int(blind.sum())} of {len(blind)} {observation}, which attacks of this run follow"
+        return Finding(code=Code.SATURATED, passed=True, text=text, figure=float(blind.float().mean()))
     remedy = (
         "attacks on the cross-entropy are blind there; use those on margins, such as apgd-dlr and apgd-t, or scale the logits"
     )
-    return _share(
-        Code.SATURATED,
-        blind,
-        "clean inputs have saturated logits: of cross-entropy and margin only the margin has a gradient",
-        remedy,
-    )
+    return _share(Code.SATURATED, blind, observation, remedy)
 
 
 def misleading_gradients(context: CheckContext) -> Finding:

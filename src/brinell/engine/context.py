@@ -50,6 +50,7 @@ class CheckContext:
         on_pass: called with (forwards, backwards) after each batch.
         reject: the class by which the model rejects inputs.
         adversarial: (m, *shape) adversarial inputs for the last m samples.
+        climbs_margins: True if attacks of the run follow gradients of margins, and not of the cross-entropy alone.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class CheckContext:
         on_pass: Callable[[int, int], None] | None = None,
         reject: int | None = None,
         adversarial: Tensor | None = None,
+        climbs_margins: bool = False,
     ) -> None:
         self.model, self.distance, self.eps, self.rng = model, distance, eps, rng
-        self.batch_size, self.reject = batch_size, reject
+        self.batch_size, self.reject, self.climbs_margins = batch_size, reject, climbs_margins
         self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
         self.ledgers: list[Ledger] = []
         """All ledgers, of which the costs are counted."""

@@ -367,6 +367,12 @@ class ModelChecks:
             batch_size=self._sizer.size,
             on_pass=self.progress.count_passes,
             reject=self.source.reject,
+            climbs_margins=any(
+                stage.attack.access == Access.GRADIENTS
+                and stage.settings().get("loss", "ce" if stage.attack.family == "budgeted" else "margin") != "ce"
+                for stage in plan.stages
+                if not stage.waits and stage.name not in self.source.skipped
+            ),
         )
 
 
