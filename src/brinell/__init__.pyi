@@ -49,9 +49,8 @@ def audit(
     norm: Norm = 'linf', eps: Eps | None = None, attack: str | Sequence[str] = ('fast',), targeted: str | None = None,
     reject_class: str | None = None, criterion: str | None = None, samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None, seed: int = 0, batch_size: int = 128,
-    queries: int | None = None, precision: Literal['float32', 'tf32'] = 'float32', fresh: int | None = None,
-    device: Device = 'auto', dry_run: bool = False, calibrate: float | None = None, certify: bool = False,
-    gate: str | Sequence[str] = (),
+    queries: int | None = None, precision: Literal['float32', 'tf32'] = 'float32', device: Device = 'auto',
+    dry_run: bool = False, calibrate: float | None = None, certify: bool = False, gate: str | Sequence[str] = (),
 ) -> Audit:
     """Attack the model and write records, tables and a report."""
 
@@ -237,8 +236,8 @@ def study(
     eps: Eps | None = None, attack: str | Sequence[str] = ('fast',), targeted: str | None = None,
     reject_class: str | None = None, criterion: str | None = None, samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None, seed: int = 0, batch_size: int = 128,
-    queries: int | None = None, precision: Literal['float32', 'tf32'] = 'float32', fresh: int | None = None,
-    device: Device = 'auto', at: Eps | None = None, published: Folder | None = None, draws: int = 2000,
+    queries: int | None = None, precision: Literal['float32', 'tf32'] = 'float32', device: Device = 'auto',
+    at: Eps | None = None, published: Folder | None = None, draws: int = 2000,
 ) -> StudyResult:
     """Compare any number of models class by class: stages, drops, places with intervals, and what goes with robustness."""
 
