@@ -16,6 +16,7 @@ from torch import nn
 import brinell
 from _helpers import mlp
 from brinell.core.errors import BrinellError, BrinellWarning
+from brinell.store.run import Run
 
 X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 NET = mlp(16, 3)
@@ -118,7 +119,9 @@ def test_of_several_stages_the_closest_counts(tmp_path):
 def test_data_frames(result, monkeypatch):
     pandas = pytest.importorskip("pandas")
     rows = result.to_pandas()
-    assert len(rows) == 2 * 30 * (1 + 2 * 2) and set(rows.model) == {"net", "rounding"}
+    assert len(rows) == len(Run.open(result.folder).records()) and set(rows.model) == {"net", "rounding"}
+    dense = result.to_pandas(dense=True)
+    assert len(dense) == 2 * 30 * 2 * len(result.models[0].eps) and set(dense.state) == {"broken", "robust"}
     assert rows[rows.attack == "clean"].groupby("model").size().tolist() == [30, 30]
     rates = result.to_pandas("robust_accuracy")
     model_rates = rates[(rates.model == "net") & (rates.what == "robust")]
