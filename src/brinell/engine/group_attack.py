@@ -265,9 +265,9 @@ def column_or_null(column: Array | None, index: Array) -> Array:
 
 def _scatter(n: int, index: Array, values: Array) -> Array:
     """(n,): values (m,) at the positions `index`, masked elsewhere."""
-    column = np.ma.masked_all(n, values.dtype)
-    column[index] = values
-    return column
+    column, missing = np.zeros(n, values.dtype), np.ones(n, bool)
+    column[index], missing[index] = values, False
+    return np.ma.MaskedArray(column, missing)
 
 
 def make_rows(setting: AttackSetting, group: Group, index: Array, outcome: Array | str, **columns: Any) -> Records:
@@ -295,7 +295,7 @@ def make_setting(
     source: ModelSource,
     model: Model,
     stage: Stage,
-    on_pass: Callable[[int, int], None],
+    on_pass: Callable[[int, int], None] | None,
     surrogates: tuple[Model, ...] = (),
 ) -> AttackSetting:
     """Settings that all groups of a stage share; `model` is the one that it asks, `surrogates` are all of the run."""

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,8 +49,9 @@ class PartMaker:
 
     def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return JSON values that are made once for all parts."""
-        self._once[name] = self._read_or_make(f"once-{name}", make)
-        return self._once[name]
+        record = self._read_or_make(f"once-{name}", make)
+        self._once[name] = record
+        return record
 
     def make(self, parts: Sequence[Part]) -> dict[str, dict[str, Any]]:
         """Make all parts, prerequisites first; return their values by name."""
@@ -70,7 +72,7 @@ class PartMaker:
                     submitted.add(part.name)
             part, (record, files) = pool.next()
             for file, content in files.items():
-                write_atomically(self.folder / file, lambda temporary, content=content: temporary.write_bytes(content))
+                write_atomically(self.folder / file, partial(Path.write_bytes, data=content))
             write_text(self._record_file(part.name), json.dumps(record))
             finished.add(part.name)
 
