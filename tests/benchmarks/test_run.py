@@ -17,8 +17,10 @@ def test_every_benchmark_is_found_by_its_group_and_says_how_it_is_run(root):
     }
     assert [name for name, texts in commands.items() if not any(text in benchmarks[name].doc for text in texts)] == []
     assert {benchmark.name for benchmark in benchmarks.values() if benchmark.group == "passes"} == {
-        "memory", "minimal", "overhead", "precision"
-    }  # fmt: skip
+        "memory",
+        "minimal",
+        "overhead",
+    }
     helpers = {"false_claims", "measure", "run", "simulation", "turns"}
     assert {path.stem for path in (root / "benchmarks").glob("*.py")} - helpers == benchmarks.keys() - {"rlab"}
     assert all(benchmark.runs for benchmark in benchmarks.values())
