@@ -83,7 +83,8 @@ def test_a_stage_that_waits_for_another_does_not_spare_everything(tmp_path):
 def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
     """No model of the command line hides its gradients yet, so one that does stands in for it."""
     work = workspace(tmp_path)
-    monkeypatch.setattr(TorchModel, "access", Access.SCORES)
+    hidden = property(lambda model: Access.SCORES, lambda model, access: None)
+    monkeypatch.setattr(TorchModel, "access", hidden, raising=False)
     words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.1"]
     assert cli([*words, "--attack", "pgd", "--out", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.domain import Domain
 from brinell.core.errors import MemoryShortError, ModelError
-from brinell.core.model import Access, Model, ModelInfo, as_logits, ask, led_by
+from brinell.core.model import MASKED, Access, Model, ModelInfo, as_logits, ask, led_by
 from brinell.core.streams import Streams
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
@@ -150,8 +150,8 @@ class SquashingInputs(TorchFunctionMode):
         if name in SQUASHING and (name == "sigmoid" or _over_classes(operand, args, kwargs)):
             answer = answer.clone()  # the model may write into it, and the function's gradient needs its output
             self._records[id(answer)] = _Squashed(answer, operand, SQUASHING[name], lambda: func(*args, **kwargs))
-        elif inner is not None and (name in NEUTRAL or (name in SCALING and _is_increasing(name, args))):
-            logits, kind = (func(inner.logits, *args[1:], **kwargs), inner.kind) if name in NEUTRAL else (inner.logits, SQUASHED)
+        elif inner is not None and ((neutral := _is_neutral(name, args)) or (name in SCALING and _is_increasing(name, args))):
+            logits, kind = (func(inner.logits, *args[1:], **kwargs), inner.kind) if neutral else (inner.logits, SQUASHED)
             self._records[id(answer)] = _Squashed(answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs))
         return answer
 
@@ -162,6 +162,11 @@ class SquashingInputs(TorchFunctionMode):
             return None
         with torch.no_grad():
             return record.logits, (record.repeat() == answer).flatten(1).all(1), record.kind
+
+
+def _is_neutral(name: str, args: Any) -> bool:
+    """True if an operation acts on an answer as on the input of the softmax, as the limit of masked classes in `ask` does."""
+    return name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,))
 
 
 def _is_increasing(name: str, args: Any) -> bool:
