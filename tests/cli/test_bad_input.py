@@ -175,7 +175,7 @@ def test_damaged_records(copy, refuse, subtests):
     for verb in ["report", "gate --robust 0.1", "compare {}"]:
         with subtests.test(verb=verb):
             verb, *options = verb.split()
-            assert "is damaged" in refuse(verb, copy, *(word.format(copy) for word in options))
+            assert "was changed after the run ended" in refuse(verb, copy, *(word.format(copy) for word in options))
 
 
 def test_a_folder_that_is_taken(good, work, refuse):

@@ -149,7 +149,7 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     del arguments[second - 1 : second + 1]
     code, answer = ask(*arguments)
     assert code == 0
-    assert answer["caveat"] == "2 checks could not be made (black-box-better, incomplete-optimisation)"
+    assert answer["caveat"] == "1 check could not be made (black-box-better)"
     states = {check["code"]: check["passed"] for check in answer["checks"]}
     assert set(states) == set(Code) - {Code.REJECTION}
     assert states["zero-gradients"] is True and states["incomplete-optimisation"] is None
@@ -159,19 +159,19 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
         "(FGSM) are weaker than fast" in note for note in answer["verdict_notes"]
     )
     failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
-    assert code == 1 and failed == ["no warning black-box-better", "no warning incomplete-optimisation"]
+    assert code == 1 and failed == ["no warning black-box-better"]
     assert cli([*arguments, "--resume"]) == 0
     assert f"  {answer['verdict']}\n" in capsys.readouterr().out
 
 
 def test_export(good, tmp_path, ask, capsys):
     code, answer = ask("export", good, "--to", "csv", "--out", tmp_path / "csv")
-    assert code == 0 and answer["where"] == str(tmp_path / "csv") and answer["metrics"] > 20
+    assert code == 0 and answer["where"] == str(tmp_path / "csv") and answer["files"]
     assert all((tmp_path / "csv" / name).is_file() for name in answer["files"])
     assert cli(["export", str(good), "--to", "robustbench", "--about", "venue=None yet", "--out", str(tmp_path / "entry")]) == 0
     out = capsys.readouterr().out
     assert "note: autoattack_acc is left out" in out and f"robustbench: 1 files in {tmp_path / 'entry'}" in out
-    assert cli(["export", str(good), "--to", "wandb"]) == 2 and "wandb-core" in capsys.readouterr().err
+    assert cli(["export", str(good), "--to", "wandb"]) == 2 and "csv, robustbench or huggingface" in capsys.readouterr().err
 
 
 def test_gate_against_a_baseline(pair, good, ask):

@@ -17,8 +17,9 @@ from brinell.calls import call_of
 from brinell.cli import command_line
 from brinell.cli.command import command_of, function_of
 from brinell.core.errors import RequestError, StoppedError
-from brinell.engine.request import BaseRequest, Request
+from brinell.engine.request import Request
 from brinell.engine.toml import dump
+from brinell.store.trust import add_mark
 from brinell.studies import register
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.kit import Output, Study
@@ -115,7 +116,7 @@ def test_what_stops_midway_says_how_to_go_on(tmp_path):
     answer = invoke(study, "--out", tmp_path / "a folder")
     assert f"the disk is full (brinell audit --resume --out '{tmp_path / 'a folder'}')" in answer.stderr
     (tmp_path / "a folder").mkdir()
-    (tmp_path / "a folder" / "run.toml").write_text(dump(Wider(hurry=7.0)), encoding="utf-8")
+    (tmp_path / "a folder" / "run.toml").write_text(add_mark(tmp_path / "a folder", dump(Wider(hurry=7.0))), encoding="utf-8")
     study, calls = wide_study()
     assert invoke(study, "--resume", "--out", tmp_path / "a folder").exception is None
     assert [call.request.hurry for call in calls] == [7.0]
@@ -140,21 +141,6 @@ def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keywo
             if not (field.description and option in help and default in help and key in parameters):
                 faults.append(f"{verb} {key}")
     assert not faults
-
-
-def test_every_text_of_a_request_says_what_it_names():
-    """Trust, spelling and the signatures read it from the field: one without a mark would be taken for anything."""
-    requests = {model for study in register.studies().values() for model in (study.request, study.options) if model is not None}
-    bare = [f"{model.__name__}.{name}" for model in requests for name in model.model_fields if model.names_of(name) is None]
-    assert not bare
-
-    class Bare(BaseRequest):
-        """A request with a text of which nobody said what it names."""
-
-        location: str = ""
-        """Somewhere."""
-
-    assert Bare.names_of("where") is None
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(tmp_path: Path
     records = Run.open(out).records()
     failed = records.outcome == "failed"
     assert set(records.sample_id[failed].tolist()) == broken
-    assert failed.sum() == len(broken) * 3 and not records.forwards[failed].any(), "first check and two budgets"
-    assert not (failed & (records.attack == CLEAN) & (records.clean_pred != -1)).any()
+    assert failed.sum() == len(broken) and not records.forwards[failed].any(), "no stage attacks them"
+    assert bool(((records.attack == CLEAN) & (records.clean_pred == -1))[failed].all())
     (reason,) = [stages["clean"] for stages in Run.open(out).manifest["failed"].values()]
     assert set(map(int, reason)) == broken and all(messages[int(sample)] in text for sample, text in reason.items())
     assert "4 of 6 samples could not be judged" in (tmp_path / "run" / "report.html").read_text()
