@@ -167,6 +167,20 @@ def test_scores_that_do_not_decide_fail(seed, weight, base, slope, scale):
     assert check(function, x).passed is False
 
 
+def test_scores_that_change_in_steps_tell_nothing():
+    """Sums of many stumps, as trees and forests answer: every boundary is a step."""
+    generator, x = torch.Generator().manual_seed(3), inputs(3)
+    flat = x.flatten(1)
+    features = torch.randint(flat.shape[1], (60,), generator=generator)
+    cuts, votes = torch.rand(60, generator=generator), torch.randn(60, CLASSES, generator=generator)
+
+    def stumps(x):
+        return (x.flatten(1)[:, features] > cuts).float() @ votes
+
+    with pytest.raises(NotMadeError, match="change in steps"):
+        check(stumps, x)
+
+
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_a_single_class_is_seen_and_named(seed):

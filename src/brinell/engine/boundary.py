@@ -94,10 +94,17 @@ class Crossings:
     """(n, len(NEAR)): lead at `NEAR` or farther from the boundary, as a share of that at the start."""
     classes: Tensor
     """(n, 2): the classes on both sides."""
+    stepped: Tensor
+    """(n,) bool: the answers are constant, to the last digit, from `NEAR[0]` away up to the boundary: those of a step."""
 
     def jumps(self) -> Tensor:
         """(n, 2) bool: the sides on which the lead does not go to zero."""
         return torch.stack([self.before, self.after], 1) > JUMP
+
+    def are_steps(self, lines: Tensor) -> bool:
+        """True if a fifth of the `lines`, (n,) bool, end in steps, of more heights than there are classes."""
+        heights, classes = self.before[lines].unique(), self.classes.unique()
+        return bool(self.stepped[lines].float().mean() > 0.2) and len(heights) > len(classes)
 
     def steep(self) -> Tensor:
         """(len(NEAR),): share of the lines on which the lead is still large near the boundary."""
@@ -147,12 +154,14 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         share = lead(before) / scale[:, 0]
         turned = torch.isinf(flat) & (low > 0) & (share <= STEEP)
         flat, flat_lead = torch.where(turned, low, flat), torch.where(turned, share, flat_lead)
-    near = flat_lead[:, None].repeat(1, len(NEAR))
+    near, stepped = flat_lead[:, None].repeat(1, len(NEAR)), torch.zeros_like(low, dtype=torch.bool)
     for place, distance in enumerate(NEAR):
         rows = (flat > (1 - distance) * low).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
             near[rows, place] = _lead_of(logits, classes[rows]) / scale[rows, 0]
+            if place == 0:
+                stepped[rows] = (logits == before[rows]).all(1)
     rival = after.argmax(1)
     end_scale = torch.where(rival == lines.last.argmax(1), scale[:, 1], scale.amax(1))
     return Crossings(
@@ -160,6 +169,7 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         after=lead(after) / end_scale,
         near=near,
         classes=torch.stack([classes, rival], 1),
+        stepped=stepped,
     )
 
 
@@ -296,9 +306,15 @@ def _climb(oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
 def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int = MIN_LINES) -> Finding:
     """The finding on these crossings; `description` says what lines they are on, `fewest` how many it takes to pass.
 
-    One jump fails: it is a property of its line. Steep lines fail by an exact test at each of `NEAR`.
+    One jump fails: it is a property of its line. Steep lines fail by an exact test at each of `NEAR`. Scores that change in
+    steps, as those of trees, jump everywhere: nothing follows from it.
+
+    Raises:
+        NotMadeError: the scores change in steps on the lines with a jump.
     """
     jumps, n = crossings.jumps(), len(crossings.before)
+    if jumps.any() and crossings.are_steps(jumps.any(1)):
+        raise NotMadeError("the scores change in steps, as those of trees, so no lead goes to zero; attack by labels alone")
     if k := int(jumps.any(1).sum()):
         text = (
             f"on {k} of {n} {description} the margin beside the decision boundary is above {100 * JUMP:.0f} % of the clean one"

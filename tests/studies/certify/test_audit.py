@@ -116,7 +116,7 @@ class Centred(nn.Module):
 def test_what_cannot_be_certified_is_refused_before_an_attack(subject, tmp_path):
     net, data, _ = subject
     settings = {**ATTACK, "out": tmp_path / "run"}
-    with pytest.raises(RequestError, match="does not go with targeted"):
+    with pytest.raises(RequestError, match="does not go with --targeted"):
         brinell.audit(net, data, targeted="0", **settings)
     with pytest.raises(RequestError, match="has bounds in linf and l2, and none in l1"):
         brinell.audit(net, data, norm="l1", **{**settings, "attack": "square"})

@@ -1,7 +1,6 @@
 """An audit carried out, with its page."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from brinell.analysis import gate as rules
@@ -16,16 +15,10 @@ from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
-from brinell.store.proofs import PROOFS
 from brinell.store.run import Run, threshold_of
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
-from brinell.studies.certify import STUDY as CERTIFY
-from brinell.studies.certify.request import CertifyRequest
-from brinell.studies.certify.run import AuditedRun
-from brinell.studies.certify.run import carry_out as certify
-from brinell.studies.certify.run import make_plan as make_certification
 from brinell.studies.kit import Call
 
 
@@ -48,14 +41,16 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
             f"{option('calibrate')} out"
         )
     if options.certify:
-        _check_certification(call, plan)
+        from brinell.studies.audit import certification  # it brings another study
+
+        certification.check(call, plan)
     elif any(threshold.metric == "certified" for threshold in thresholds):
         raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
     if options.certify:
-        certify(_certification(call, plan, folder))
+        certification.certify(call, plan, folder)
         run = html.write_pages(Run.open(folder))
     audit = result.of(run)
     if not thresholds:
@@ -81,54 +76,6 @@ def _thresholds(conditions: Sequence[str]) -> list[rules.Threshold]:
                 f"{option('gate', 'robust=0.4')}"
             ) from None
     return thresholds
-
-
-def _check_certification(call: Call, plan: Plan) -> None:
-    """Refuse an audit that cannot be certified, before it begins.
-
-    Raises:
-        RequestError: a setting that proofs have no part in, or a model that cannot be bounded.
-    """
-    request = plan.request
-    without = {
-        "dry_run": call.options.dry_run,
-        "targeted": request.targeted is not None,
-        "reject_class": request.reject_class is not None,
-        "criterion": request.criterion is not None,
-    }
-    for name in (name for name, is_set in without.items() if is_set):
-        raise RequestError(f"{option('certify')} does not go with {option(name)}: leave one of them out")
-    if len(plan.models) != 1:
-        raise RequestError(f"{option('certify')} proves robustness of one model, and {len(plan.models)} are named: audit each")
-    if request.norm not in ("linf", "l2"):
-        raise RequestError(f"{option('certify')} has bounds in linf and l2, and none in {request.norm}: leave it out")
-    if plan.request.eps is not None and "recommended" in plan.request.eps:
-        raise RequestError(f"{option('certify')} needs the same budgets for all samples: name them by {option('eps')}")
-    make_certification(_certification(call, plan, None))
-
-
-def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
-    """The call that certifies an audit; without its folder only the plan can be made."""
-    request = plan.request
-    return replace(
-        call,
-        study=CERTIFY,
-        request=CertifyRequest(
-            data=request.data,
-            model=request.model[0],
-            norm=request.norm,  # type: ignore[arg-type]  # checked
-            eps=",".join(plan.budgets.texts),
-            attack=request.attack,
-            samples=len(plan.ids),
-            select=request.select,
-            seed=request.seed,
-            batch_size=request.batch_size,
-            device=request.device,
-        ),
-        options=AuditedRun(folder),
-        out=None if folder is None else folder / PROOFS,
-        begin=lambda path: None,
-    )
 
 
 def carry_out_plan(
