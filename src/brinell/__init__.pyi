@@ -34,7 +34,7 @@ from brinell.studies.report.run import ReportResult
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.smooth.result import SmoothResult
 from brinell.studies.transfer.result import TransferResult
-from brinell.studies.unrestricted.analysis import UnrestrictedResult
+from brinell.studies.unrestricted.result import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
 
 __version__: str
@@ -283,8 +283,8 @@ def unrestricted(
     mean: Any = None, std: Any = None, answers: str | None = None, output: str | int | None = None,
     out: File | None = None, resume: bool = False, progress: ProgressOption | None = None, judge: Models | None = None,
     generator: File = '', per_class: int = 20, noise: float = 0.1, towards: str | None = None, steps: int = 200,
-    rate: float = 0.05, radius: float = 0.1, hold: float = 1.0, keep: float = 1.0, sure: float = 0.9, seed: int = 0,
-    batch_size: int = 128, device: Device = 'auto',
+    rate: float = 0.05, radius: float = 0.1, penalty: float = 1.0, class_weight: float = 1.0,
+    class_probability: float = 0.9, seed: int = 0, batch_size: int = 128, device: Device = 'auto',
 ) -> UnrestrictedResult:
     """Search a generator's latent space for inputs of an intended class that the model misclassifies, without a norm ball."""
 

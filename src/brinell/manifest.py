@@ -222,6 +222,8 @@ class FolderManifest(GrowingManifest):
     """The data."""
     models: Listing[ModelFacts]
     """The models."""
+    more_models: Listing[ModelFacts] = []
+    """Further models, which were asked and not studied."""
     seconds: Amount
     """Wall time of all pieces."""
 

@@ -74,6 +74,8 @@ class Plan:
     """Facts for the manifest in addition to request, data, models and machine: JSON values."""
     more_data: "Mapping[str, Dataset]" = field(default_factory=dict)
     """Further data by setting, on which the rows depend too."""
+    more_models: "Mapping[str, Model]" = field(default_factory=dict)
+    """Further models by setting and name, such as `judge digits-cnn`, that are asked and not studied; prepared like `models`."""
     identity: Mapping[str, Any] = field(default_factory=dict)
     """Everything that the rows depend on in addition to request, data, samples and models: JSON values."""
     inputs: str = "the data, the weights"

@@ -95,6 +95,7 @@ class FolderResult(ReportedResult, ClaimingResult):
             ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),
             ("data", Code(manifest["data"]["digest"])),
             *((f"model {model['name']}", Code(model["digest"])) for model in manifest["models"]),
+            *((model["name"], Code(model["digest"])) for model in manifest.get("more_models", [])),
             ("finished", str(manifest["finished"] or "")),
             ("computed in", Seconds(self.seconds)),
             ("repeat", Code(manifest["command"])),

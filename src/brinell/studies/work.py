@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ from brinell.engine.class_counts import check_classes
 from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
-from brinell.engine.selection import choose_samples
+from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
 from brinell.store.table import Table
@@ -36,13 +36,21 @@ IGNORED = ("batch_size", "device")
 """Settings that change nothing in the rows: a folder may be resumed with others."""
 
 
-def open_plan(call: Call, kind: type[SomePlan] = Plan, *, usual_samples: int | None = None, **fields: Any) -> SomePlan:  # type: ignore[assignment]
+def open_plan(
+    call: Call,
+    kind: type[SomePlan] = Plan,  # type: ignore[assignment]
+    *,
+    usual_samples: int | None = None,
+    more_models: Sequence[str] = (),
+    **fields: Any,
+) -> SomePlan:
     """A plan over the samples and models that a call gives or names.
 
     Args:
-        call: its request has data, model, samples, select, seed and device.
+        call: its request has data, model and device, and with samples also select and seed; without samples all are taken.
         kind: the class of the plan.
         usual_samples: number of samples where the request names none; by default all.
+        more_models: settings that name the further models of the plan.
         **fields: its further fields.
 
     Raises:
@@ -50,15 +58,15 @@ def open_plan(call: Call, kind: type[SomePlan] = Plan, *, usual_samples: int | N
     """
     request = call.request
     dataset: Dataset = call.dataset() or open_data(request.data, truth=call.study.truth)
-    specs = (request.model,) if isinstance(request.model, str) else request.model
-    models = call.models() or tuple(model_opener(spec, dataset)() for spec in specs)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    for model in models:
-        check_classes(model, labels, dataset)
-    check_names([model.name for model in models])
-    if request.samples is None and usual_samples is not None:
-        request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
-    selection = choose_samples(request, dataset)
+    models = _open_models(call, "model", dataset, labels)
+    further = {setting: _open_models(call, setting, dataset, labels) for setting in more_models}
+    if not hasattr(request, "samples"):
+        selection = Selection(ids=np.arange(len(labels), dtype=np.int64), method="all")
+    else:
+        if request.samples is None and usual_samples is not None:
+            request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
+        selection = choose_samples(request, dataset)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
     return kind(
@@ -66,10 +74,22 @@ def open_plan(call: Call, kind: type[SomePlan] = Plan, *, usual_samples: int | N
         selection=selection,
         ids=ids,
         labels=labels[ids],
-        models={model.name: model for model in models},
+        models=models,
+        more_models={f"{setting} {name}": model for setting, group in further.items() for name, model in group.items()},
         device=choose_device(request.device),
         **fields,
     )
+
+
+def _open_models(call: Call, setting: str, dataset: Dataset, labels: Array) -> dict[str, Model]:
+    """The models of a setting by name, checked against the data."""
+    specs = getattr(call.request, setting)
+    specs = (specs,) if isinstance(specs, str) else specs
+    models = call.models(setting) or tuple(model_opener(spec, dataset)() for spec in specs)
+    for model in models:
+        check_classes(model, labels, dataset)
+    check_names([model.name for model in models])
+    return {model.name: model for model in models}
 
 
 def classes(model: Model, x: torch.Tensor, batch_size: int) -> Array:
@@ -91,7 +111,8 @@ def carry_out(call: Call) -> Any:
     study, request = call.study, call.request
     plan: Plan = study.resolve(study.plan)(call)
     table: Table[Any] = study.resolve(study.table)
-    facts, digest = {name: model_facts(model) for name, model in plan.models.items()}, plan.dataset.digest()
+    digest = plan.dataset.digest()
+    facts, further = ({name: model_facts(model) for name, model in group.items()} for group in (plan.models, plan.more_models))
     hashed = content_hash(
         layout=table.layout.version,
         brinell=VERSION,
@@ -99,6 +120,7 @@ def carry_out(call: Call) -> Any:
         data=digest,
         ids=plan.ids.tolist(),
         models=[[name, entry["digest"]] for name, entry in facts.items()],
+        more_models=[[name, entry["digest"]] for name, entry in further.items()],
         identity=plan.identity,
         more_data={name: data.digest() for name, data in plan.more_data.items()},
         facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
@@ -129,6 +151,7 @@ def carry_out(call: Call) -> Any:
                 request.data or plan.dataset.name, plan.dataset, digest, len(plan.ids), plan.selection.method
             ),
             "models": [{"name": name, **entry} for name, entry in facts.items()],
+            "more_models": [{"name": name, **entry} for name, entry in further.items()],
             **answer_facts,
             **plan.about,
             **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
@@ -154,21 +177,23 @@ def carry_out(call: Call) -> Any:
 
 def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
-    for model in plan.models.values():
+    for model in (*plan.models.values(), *plan.more_models.values()):
         stack.enter_context(session(model, plan.device))
 
-    def models(manifest: dict[str, Any]) -> dict[str, Model]:
-        """The models with logits as answers."""
-        return {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in plan.models.items()}
+    def models(manifest: dict[str, Any]) -> Iterator[dict[str, Model]]:
+        """The models, and then the further ones, with logits as answers."""
+        for group in (plan.models, plan.more_models):
+            yield {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in group.items()}
 
     def settle() -> dict[str, Any]:
         """Probe the kind of answers (logits, probabilities, labels) of each model."""
         manifest: dict[str, Any] = {}
-        models(manifest)
+        list(models(manifest))
         return manifest
 
     answer_facts = makers.make_once("answers", settle)
-    return replace(plan, models=models(dict(answer_facts)), folder=makers.folder), answer_facts
+    studied, further = models(dict(answer_facts))
+    return replace(plan, models=studied, more_models=further, folder=makers.folder), answer_facts
 
 
 def _file(number: int) -> str:

@@ -9,7 +9,7 @@ from _helpers import VECTOR, Recorder, batch_of, threat_of
 from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
-from brinell.studies.unrestricted.request import UnrestrictedRequest
+from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.search import errs, nearest_wrong, quantise, search, sees
 
 COARSE = Domain(kind="vector", shape=(2,), levels=11)
@@ -57,17 +57,17 @@ def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
 
 def test_it_finds_nothing_where_there_is_nothing():
     # The model errs outside the bounds of the data alone, which inputs cannot leave.
-    result, ledger, recorder = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, hold=0.0)
+    result, ledger, recorder = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, penalty=0.0)
     assert not result.success.any() and not ledger.fooled.any()
     assert result.steps.tolist() == [60, 60] and max(float(x.max()) for x in recorder.calls) == 1.0
 
 
 def test_a_class_that_is_lost_does_not_count():
     # The auxiliary classifier draws the same line as the model: wherever the model errs, the class has changed.
-    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), keep=1.0, steps=80)
+    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), class_weight=1.0, steps=80)
     assert not result.success.any()
     # With a line of its own farther on there is a strip between the two, and the loss keeps the search in it.
-    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), sure=0.9, steps=80)
+    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), class_probability=0.9, steps=80)
     assert result.success.all() and 0.55 < float(result.x[0, 0]) < 0.62
 
 
@@ -90,9 +90,9 @@ def test_the_small_noise_reaches_what_the_generator_does_not_draw_and_no_farther
 
 
 def test_the_latent_is_held_back_beyond_its_radius():
-    result, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, hold=1e4, steps=300)
+    result, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, penalty=1e4, steps=300)
     assert not result.success.any() and float(result.z.abs().max()) < 0.8
-    free, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, hold=0.0, steps=300)
+    free, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, penalty=0.0, steps=300)
     assert free.success.all() and float(free.z[0, 0]) > 4.0
 
 
@@ -156,7 +156,7 @@ def test_the_untargeted_loss_by_hand():
     torch.testing.assert_close(nearest_wrong(logits, torch.tensor([0, 2])), torch.log(torch.tensor([0.3, 0.2])))
 
 
-BAD_SETTINGS = [{"steps": 0}, {"rate": 0.0}, {"noise": -0.1}, {"sure": 1.0}]
+BAD_SETTINGS = [{"steps": 0}, {"rate": 0.0}, {"noise": -0.1}, {"class_probability": 1.0}]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):

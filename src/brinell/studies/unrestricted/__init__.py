@@ -3,21 +3,56 @@
 The records contain who still sees the intended class and the distance of each input to the training data.
 """
 
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, ModelSpec, Seed
 from brinell.studies.kit import Study
-from brinell.studies.unrestricted.request import UnrestrictedRequest
+
+
+class UnrestrictedRequest(BaseRequest):
+    """The settings of `brinell unrestricted`."""
+
+    data: DataSpec = "digits?split=train"
+    """The training data, which distances are measured to."""
+    model: tuple[ModelSpec, ...] = ("digits-cnn",)
+    """A model under attack, as for brinell audit; it must give gradients."""
+    judge: tuple[ModelSpec, ...] = ()
+    """A judge: a further model that predicts the class of each input and is never attacked."""
+    generator: File = ""
+    """A generator file, written by brinell train-generator."""
+    per_class: int = Field(default=20, ge=1, le=100_000)
+    """Number of attempts for each intended class."""
+    noise: float = Field(default=0.1, ge=0)
+    """Largest change of a value by added noise, in the units of the data. 0 leaves out the variant with noise."""
+    towards: str | None = None
+    """The target class, by name or number. Default: untargeted."""
+    steps: int = Field(default=200, ge=1)
+    """Most gradient steps of a search."""
+    rate: float = Field(default=0.05, gt=0)
+    """The size of a step, in standard deviations of the latent."""
+    radius: float = Field(default=0.1, ge=0)
+    """Change of a latent value that costs no penalty."""
+    penalty: float = Field(default=1.0, ge=0)
+    """Weight of the penalty on latents beyond the radius."""
+    class_weight: float = Field(default=1.0, ge=0)
+    """Weight of the auxiliary classifier's loss."""
+    class_probability: float = Field(default=0.9, ge=0, lt=1)
+    """Least probability that the auxiliary classifier must give the intended class."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
 
 STUDY = Study(
     package=__name__,
     verb="unrestricted",
     request=UnrestrictedRequest,
-    run="run:carry_out_call",
-    result="analysis:UnrestrictedResult",
-    lines="terminal:lines",
-    open="run:open_result",
-    page="page:write",
-    layout="records:LAYOUT",
+    plan="run:make_plan",
+    pieces="run:pieces",
+    rows="result:Answers",
+    facts="result:UnrestrictedFacts",
+    summarise="result:summarise",
+    result="result:UnrestrictedResult",
     memory=("model", "data", "judge"),
-    resume="Resume the run in --out.",
-    halves=True,
     examples=("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
 )

@@ -30,7 +30,7 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
 from brinell.core.domain import Domain
 from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
-from brinell.studies.unrestricted.request import UnrestrictedRequest
+from brinell.studies.unrestricted import UnrestrictedRequest
 
 Generator = Callable[[Tensor, Tensor], Tensor]
 """Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""
@@ -84,7 +84,7 @@ def search(
         z0: (n, latent) starting points.
         y: (n,) int64 intended classes.
         domain: the input domain.
-        settings: steps, rate, noise, radius, hold (l1), keep (l2) and sure.
+        settings: steps, rate, noise, radius, penalty (l1), class_weight (l2) and class_probability.
         criterion: untargeted, or a target class for each sample. The oracle's ledger has the same criterion.
     """
     n, shape = len(y), domain.shape
@@ -101,11 +101,11 @@ def search(
                 x_active = x_active + settings.noise * torch.tanh(leaves[1])
             x_active = quantise(x_active, domain)
             aux_logits = classifier(x_active)
-            penalty = (leaves[0] - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
-            regulariser = settings.keep * cross_entropy(aux_logits, y[active]) + settings.hold * penalty
+            excess = (leaves[0] - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
+            regulariser = settings.class_weight * cross_entropy(aux_logits, y[active]) + settings.penalty * excess
         answer = oracle.gradient(active, x_active.detach(), loss)
         finished = errs(criterion.select(active), answer.logits, y[active], x_active.detach()) & sees(
-            aux_logits.detach(), y[active], settings.sure
+            aux_logits.detach(), y[active], settings.class_probability
         )
         x[active], steps[active], success[active] = x_active.detach(), step, finished
         moves = torch.autograd.grad([regulariser.sum(), x_active], leaves, [torch.ones_like(regulariser.sum()), -answer.grad])
@@ -121,9 +121,9 @@ def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return criterion.is_met(criterion.margin(logits, y, x), logits, y)
 
 
-def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:
-    """(n,) bool: `y` is the most probable class and its probability at least `sure`."""
-    return (logits.argmax(1) == y) & (logits.softmax(1).gather(1, y[:, None])[:, 0] >= sure)
+def sees(logits: Tensor, y: Tensor, probability: float = 0.0) -> Tensor:
+    """(n,) bool: `y` is the most probable class, with at least this probability."""
+    return (logits.argmax(1) == y) & (logits.softmax(1).gather(1, y[:, None])[:, 0] >= probability)
 
 
 class _State:

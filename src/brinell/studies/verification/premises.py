@@ -18,6 +18,8 @@ PUBLISHED: Mapping[str, str] = {
     "15361c8fa4580db634e33f164ebc720d": "the 10,000 test images of CIFAR-10",
 }
 """Published data sets by the digest of their content, whatever files they are read from."""
+ROLES = ("model", "surrogate", "generator")
+"""Roles of facts by the first letters of their keys in manifests; others are data."""
 BUILT_IN = "digits-cnn"
 """The model that comes with Brinell."""
 WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
@@ -58,13 +60,17 @@ class Fact(NamedTuple):
     """Data or a model that figures come from."""
 
     role: str
-    """data, model or surrogate."""
+    """data, model, surrogate, generator, or the setting that names further models."""
     name: str
     digest: str
     share: str = ""
     """A clause about the part of the data that was used."""
     is_built_in: bool = False
     """True for the model that comes with Brinell."""
+
+    def text(self) -> str:
+        """The role, and the name where it is another word."""
+        return " ".join(dict.fromkeys((self.role, self.name)))
 
 
 def _all_facts(manifests: Sequence[Mapping[str, Any]]) -> list[Fact]:
@@ -78,8 +84,11 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
     if isinstance(value, Mapping):
         if isinstance(value.get("digest"), str):
-            role = next((role for role in ("model", "surrogate") if key.startswith(role)), "data")
-            yield Fact(role, str(value.get("name", value.get("spec", key))), value["digest"])
+            role = next((role for role in ROLES if key.startswith(role)), "data")
+            name = str(value.get("name", value.get("spec", key)))
+            if key == "more_models":
+                role, _, name = name.partition(" ")
+            yield Fact(role, name, value["digest"])
         for name, part in value.items():
             yield from _facts(part, name)
     elif isinstance(value, list):
@@ -97,9 +106,9 @@ def _sentences(facts: Sequence[Fact], named: Collection[str], digests: Collectio
     trusted, known = [], []
     for fact in facts:
         if reason := _reason(fact, named, digests):
-            known.append(f"the {fact.role} {fact.name}: {reason}")
+            known.append(f"the {fact.text()}: {reason}")
         else:
-            trusted.append(f"the {fact.role} {fact.name} (digest {fact.digest})")
+            trusted.append(f"the {fact.text()} (digest {fact.digest})")
     claims = [f"on trust: {' and '.join(trusted)}; {WARNING}: name yours, or give digests that you know"] if trusted else []
     return [*claims, *known]
 
@@ -117,5 +126,5 @@ def _reason(fact: Fact, named: Collection[str], digests: Collection[str]) -> str
 
 def list_unopened(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence about the data and the models of a folder that a verification of files alone has not opened."""
-    names = [f"the {fact.role} {fact.name} (digest {fact.digest})" for fact in _all_facts([manifest])]
+    names = [f"the {fact.text()} (digest {fact.digest})" for fact in _all_facts([manifest])]
     return [f"on trust: {' and '.join(names)}"] if names else []

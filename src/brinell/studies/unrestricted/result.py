@@ -1,0 +1,599 @@
+"""Rows of an unrestricted attack, two kinds of failure that are counted from them, and the report.
+
+Each rate states its denominator. An attempt is clear if the auxiliary classifier and every judge see the intended class in its
+plain sample. The other attempts say something about the generator, not about the model.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import OfClass, Share
+from brinell.analysis.robust_accuracy import class_name, share
+from brinell.core.errors import RequestError
+from brinell.core.record import Array, column
+from brinell.manifest import Content, Count, Facts, Listing
+from brinell.reports.numbers import counted, distance, listed, percent, short
+from brinell.reports.pictures import picture
+from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
+from brinell.store import rows
+from brinell.store.files import read_arrays
+from brinell.studies.result import Folder, FolderResult
+from brinell.studies.unrestricted import UnrestrictedRequest
+
+NORMS = ("l2", "linf")
+"""Norms of the nearest-neighbour search."""
+PLAIN = "plain"
+"""The variant of rows of plain samples."""
+BLOCK = 128
+"""Attempts of a piece."""
+FRACTION = 0.5
+"""Fraction of the distance to the nearest sample of another class within which the class must stay constant."""
+SHOWN, OPEN = 80, 3
+"""Examples on the page, and those that are shown before anything is unfolded."""
+NAMED = 3
+"""Most models that the title names."""
+FEW_CLEAR = 0.8
+"""Share of clear plain samples below which the result warns about the generator."""
+NEAREST = "nearest training sample"
+"""How the names of witnesses begin that decide no outcome."""
+ACCURACIES = {
+    "clear plain samples": "clear",
+    "accuracy": "plain_accuracy",
+    "after the search": "searched_accuracy",
+    "searches that succeed": "success",
+}
+FAILURES = {
+    "generalisation": "generalisation",
+    "adversarial": "adversarial",
+    "errs, but a judge sees another class": "contested",
+    "searches that succeed by the auxiliary classifier alone": "success_by_auxiliary",
+}
+DISTANCES = {
+    "inputs": "inputs",
+    "norm": "norm",
+    "number": "n",
+    "to its class": "same",
+    "to another class": "other",
+    "from there to its class": "training_same",
+    "and to another class": "training_other",
+    "nearest is of its class": "nearer_to_own",
+    "class constant": "label_constant",
+    "no interpolation": "no_interpolation",
+    "both": "both",
+}
+COSTS = {
+    "forwards": "forwards",
+    "backwards": "backwards",
+    "forwards for the verdicts": "judge_forwards",
+    "queries": "median_queries",
+    "latent moved, L2": "median_latent_l2",
+    "input moved, L2": "median_moved_l2",
+    "input moved, Linf": "median_moved_linf",
+}
+"""Heads of the tables, with the fields that they show."""
+
+
+class Outcome(StrEnum):
+    """Outcome of a plain sample, or of the search that began at it."""
+
+    UNCLEAR = "unclear"
+    """Plain: the auxiliary classifier or a judge does not see the intended class. No search follows."""
+    GENERALISATION = "generalisation"
+    """Plain: they see the intended class, and the model errs. No search follows."""
+    CLEAR = "clear"
+    """Plain: they see the intended class, and so does the model."""
+    FOOLED = "fooled"
+    """Search: the model errs on the last input, and the auxiliary classifier and every judge see the intended class."""
+    CONTESTED = "contested"
+    """Search: the model errs and the auxiliary classifier sees the intended class, but a judge does not: it may have changed."""
+    SURVIVED = "survived"
+    """Search: no input was found on which the model errs while the auxiliary classifier sees the intended class."""
+
+
+ERRORS = (Outcome.FOOLED, Outcome.CONTESTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Rows as columns, each a (rows,) array. Each model has one row for each plain sample, and one for each search from it.
+
+    Inputs are as they are stored: rounded to the levels of the data.
+    """
+
+    attempt: Array = column("int64", "number of the attempt: its latent is the same for every model and variant")
+    model: Array = column("string", "name of the model")
+    variant: Array = column("string", "plain: no search; latent: the latent alone is searched; noise: noise on each value too")
+    intended: Array = column("int32", "class that the generator was asked for")
+    outcome: Array = column("string", "one of Outcome")
+    pred: Array = column("int32", "the model's answer to the plain sample, or to the input that the search ended at")
+    confidence: Array = column("float64", "its probability")
+    aux: Array = column("int32", "the auxiliary classifier's answer")
+    aux_probability: Array = column("float64", "the auxiliary classifier's probability of the intended class")
+    judges: Array = column("string", "the judges' answers, with spaces between them, in the order of the facts")
+    l2_same: Array = column("float64", "l2 distance to the nearest training sample of the intended class")
+    l2_same_at: Array = column("int64", "position of this training sample")
+    l2_other: Array = column("float64", "l2 distance to the nearest training sample of another class")
+    l2_other_at: Array = column("int64", "position of this training sample")
+    l2_anchor_same: Array = column("float64", "l2 distance from the sample of l2_same to the next one of its class")
+    l2_anchor_other: Array = column("float64", "l2 distance from the sample of l2_same to the nearest one of another class")
+    linf_same: Array = column("float64", "linf distance to the nearest training sample of the intended class")
+    linf_other: Array = column("float64", "linf distance to the nearest training sample of another class")
+    linf_anchor_same: Array = column("float64", "linf distance from the sample of linf_same to the next one of its class")
+    linf_anchor_other: Array = column("float64", "linf distance from the sample of linf_same to the nearest one of another class")
+    latent_l2: Array = column("float64", "L2 distance between the first and the last latent of the search", zero=True)
+    moved_l2: Array = column("float64", "L2 distance between the plain sample and the last input", zero=True)
+    moved_linf: Array = column("float64", "largest change of a value", zero=True)
+    forwards: Array = column("int64", "forward evaluations of the model by the search", zero=True)
+    backwards: Array = column("int64", "backward evaluations", zero=True)
+
+    def __len__(self) -> int:
+        return len(self.attempt)
+
+
+def variants(request: UnrestrictedRequest) -> dict[str, float]:
+    """The largest change of a value by added noise, by variant of the search."""
+    return {"latent": 0.0} | ({"noise": request.noise} if request.noise else {})
+
+
+def example_file(attempt: int) -> str:
+    """Path of the inputs of an attempt, relative to the folder."""
+    return f"examples/{attempt // BLOCK:05d}.safetensors"
+
+
+def example_name(attempt: int, *search: str) -> str:
+    """Name of an array in this file: the plain sample of an attempt, or the last input of a search (model, variant)."""
+    return "/".join((str(attempt), *(search or (PLAIN,))))
+
+
+class GeneratorFacts(Content):
+    """The generator that drew the inputs."""
+
+    digest: str
+    """Hash of all that its drawings depend on."""
+    same_data: bool
+    """True if the generator was trained on this data."""
+    steps: Count
+    """Steps of its training."""
+    samples: Count
+    """Samples that it was trained on."""
+
+
+class UnrestrictedFacts(Facts):
+    """What the request leaves open."""
+
+    judges: Listing[str]
+    """Names of the judges. Without judges, only the auxiliary classifier decides on the class."""
+    target: Count | None
+    """The target class; null for an untargeted attack."""
+    generator: GeneratorFacts
+
+
+class Tally(Result):
+    """Outcomes of some attempts on one model with one variant of the search."""
+
+    attempts: int
+    """Inputs that the generator drew."""
+    clear: Share
+    """Plain samples in which the auxiliary classifier and every judge see the intended class, among all attempts."""
+    plain_accuracy: Share
+    """Plain samples that the model classifies correctly, among the clear ones."""
+    generalisation: Share
+    """Plain samples that the model misclassifies, among the clear ones, without any search."""
+    adversarial: Share
+    """Searches that end with an adversarial example, among the clear attempts: the model errs, and the auxiliary classifier
+    and every judge see the intended class."""
+    contested: Share
+    """Searches that end with an error of the model while a judge sees another class, among the clear attempts."""
+    searched_accuracy: Share
+    """Clear attempts on which the model is correct on the plain sample and throughout the search."""
+    success: Share
+    """Adversarial examples among the searches, which leave out generalisation failures."""
+    success_by_auxiliary: Share
+    """Success rate if only the auxiliary classifier decides on the class, as in the paper."""
+
+
+class ClassTally(OfClass, Tally):
+    """Outcomes for one intended class."""
+
+
+class Witness(Result):
+    """A classifier or nearest-neighbour rule that predicts the class of an input."""
+
+    name: str
+    """The auxiliary classifier, a judge, or the nearest training sample in a norm."""
+    neighbour: bool
+    """True for a nearest training sample, whose answer decides no outcome."""
+    plain: Share
+    """Plain samples in which the witness sees the intended class, among all attempts."""
+    found: Share
+    """The same rate among the inputs on which the model errs and the auxiliary classifier sees the intended class."""
+
+
+class Conditions(Result):
+    """Median distances of some inputs to the training data in one norm, and conditions for a sound eps.
+
+    Each input counts as a change of the nearest training sample of its intended class, and that distance as its size.
+    """
+
+    inputs: str
+    """plain: the clear plain samples. adversarial: the adversarial examples."""
+    norm: str
+    """L2 or Linf."""
+    n: int
+    """Inputs."""
+    same: float | None
+    """Median distance to the nearest training sample of the intended class."""
+    other: float | None
+    """Median distance to the nearest training sample of another class."""
+    training_same: float | None
+    """Median distance from that nearest training sample of the intended class to the next one of its class."""
+    training_other: float | None
+    """Median distance from it to the nearest training sample of another class."""
+    nearer_to_own: Share
+    """Inputs whose nearest training sample is of the intended class."""
+    label_constant: Share
+    """Inputs whose change is less than half the distance from the changed sample to the nearest one of another class."""
+    no_interpolation: Share
+    """Inputs whose change is less than the distance from the changed sample to the nearest one of its class."""
+    both: Share
+    """Inputs that meet both conditions."""
+
+
+class Cost(Result):
+    """Cost of the searches of one model and variant."""
+
+    forwards: int
+    """Forward evaluations of the model by the searches."""
+    backwards: int
+    """Backward evaluations."""
+    judge_forwards: int
+    """Forward evaluations of the model for the verdicts, on plain samples and last inputs."""
+    median_queries: float | None
+    """Median number of queries of a search that ended with an error of the model."""
+    median_latent_l2: float | None
+    """Median L2 distance between the first and the last latent of such a search."""
+    median_moved_l2: float | None
+    """Median L2 length of the change of its input."""
+    median_moved_linf: float | None
+    """Median of the largest change of a value."""
+
+
+class VariantResult(Result):
+    """One model under one variant of the search."""
+
+    model: str
+    """Name of the model."""
+    variant: str
+    """latent or noise."""
+    noise: float
+    """Largest change of a value by the noise that is added to the generated input."""
+    total: Tally
+    """All attempts."""
+    per_class: list[ClassTally]
+    """By intended class."""
+    witnesses: list[Witness]
+    """The witnesses of the intended class."""
+    conditions: list[Conditions]
+    """Distances of clear plain samples and of adversarial examples, by norm."""
+    cost: Cost
+    """Queries and sizes."""
+
+
+class Shown(Result):
+    """An error of a model that the page shows."""
+
+    attempt: int
+    """Number of the attempt, by which its file is found."""
+    caption: str
+    """Class, model and search, and what judges see in place of the class."""
+    pictures: dict[str, str]
+    """Captions of the plain sample, the last input and the nearest training samples, by their names in the file."""
+
+
+class UnrestrictedResult(FolderResult):
+    """What `brinell unrestricted --json` prints."""
+
+    request: UnrestrictedRequest
+    facts: UnrestrictedFacts
+    attempts: int
+    """Inputs that the generator drew."""
+    warnings: list[str]
+    """What the figures cannot show."""
+    results: list[VariantResult]
+    """Every model under every variant."""
+    shown: list[Shown]
+    """Errors with their pictures: of each class, model and variant one before a second of any, adversarial examples first."""
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        subject = ", ".join(self.models) if len(self.models) <= NAMED else counted(len(self.models), "model")
+        target, generator = self.facts.target, self.facts.generator
+        towards = "" if target is None else f" towards class {class_name(self.classes, target)}"
+        history = f"{counted(generator.steps, 'step')} on {counted(generator.samples, 'input')}"
+        witnesses = "the auxiliary classifier and every judge see" if self.facts.judges else "the auxiliary classifier sees"
+        return Report(
+            verb="unrestricted",
+            title=f"Generated inputs against {subject}",
+            subject=f"{counted(self.attempts, 'attempt')}{towards}; distances to {self.data}; judges: "
+            f"{', '.join(self.facts.judges) or 'none'}",
+            sentences=list(_sentences(self, witnesses)),
+            blocks=list(_blocks(self, witnesses)),
+            notes=[Note("class", "warn" if number else "note", text) for number, text in enumerate(self.warnings)],
+            provenance=[(f"generator, {history}", Code(generator.digest))],
+        )
+
+
+def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
+    """Figures of a folder from its rows."""
+    head, table = folder.head(), folder.rows
+    judges = _judged(folder)
+    witnesses = {
+        "auxiliary classifier": table.aux == table.intended,
+        **{name: judges[:, number] == table.intended for number, name in enumerate(folder.facts.judges)},
+        **{f"{NEAREST}, {distance(norm)}": getattr(table, f"{norm}_same") < getattr(table, f"{norm}_other") for norm in NORMS},
+    }
+    results = [
+        _variant(table, witnesses, head["classes"], model=model, variant=variant, noise=noise)
+        for model in head["models"]
+        for variant, noise in variants(folder.request).items()
+    ]
+    return UnrestrictedResult(
+        **head,
+        attempts=results[0].total.attempts,
+        warnings=list(_warnings(folder.facts, results)),
+        results=results,
+        shown=_shown(table, judges, head["classes"]),
+    )
+
+
+def _judged(folder: Folder[Answers]) -> Array:
+    """(rows, judges) int64: the judges' answers.
+
+    Raises:
+        RequestError: the rows hold other answers than one of each judge.
+    """
+    try:
+        answers = np.array([text.split() for text in folder.rows.judges], dtype=np.int64)
+        return answers.reshape(len(folder.rows), len(folder.facts.judges))
+    except ValueError:
+        raise RequestError(f"{folder.path} has rows that do not belong to its judges: make the attack again") from None
+
+
+def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str], **search: Any) -> VariantResult:
+    """Figures of one model and search."""
+    own = table.model == search["model"]
+    plain, searched = own & (table.variant == PLAIN), own & (table.variant == search["variant"])
+    fooled, errors = searched & (table.outcome == Outcome.FOOLED), searched & np.isin(table.outcome, ERRORS)
+    ends = dict(zip(table.attempt[searched].tolist(), table.outcome[searched], strict=True))
+    pairs = zip(table.attempt[plain].tolist(), table.outcome[plain], strict=True)
+    outcome, intended = np.array([ends.get(attempt, start) for attempt, start in pairs]), table.intended[plain]
+    return VariantResult(
+        **search,
+        total=Tally(**_tally(outcome)),
+        per_class=[
+            ClassTally(class_=number, name=class_name(classes, number), **_tally(outcome[intended == number]))
+            for number in np.unique(intended).tolist()
+        ],
+        witnesses=[
+            Witness(name=name, neighbour=name.startswith(NEAREST), plain=_share(sees[plain]), found=_share(sees[errors]))
+            for name, sees in witnesses.items()
+        ],
+        conditions=[
+            _conditions(rows.take(table, index), inputs, norm)
+            for inputs, index in (("plain", plain & (table.outcome != Outcome.UNCLEAR)), ("adversarial", fooled))
+            for norm in NORMS
+        ],
+        cost=Cost(
+            forwards=int(table.forwards[searched].sum()),
+            backwards=int(table.backwards[searched].sum()),
+            judge_forwards=int((plain | searched).sum()),
+            median_queries=_median(table.forwards[errors]),
+            median_latent_l2=_median(table.latent_l2[errors]),
+            median_moved_l2=_median(table.moved_l2[errors]),
+            median_moved_linf=_median(table.moved_linf[errors]),
+        ),
+    )
+
+
+def _tally(outcome: Array) -> dict[str, Any]:
+    """Shares of the outcomes."""
+    clear, searched = outcome[outcome != Outcome.UNCLEAR], outcome[np.isin(outcome, (*ERRORS, Outcome.SURVIVED))]
+    return {
+        "attempts": len(outcome),
+        "clear": _share(outcome != Outcome.UNCLEAR),
+        "plain_accuracy": _share(clear != Outcome.GENERALISATION),
+        "generalisation": _share(clear == Outcome.GENERALISATION),
+        "adversarial": _share(clear == Outcome.FOOLED),
+        "contested": _share(clear == Outcome.CONTESTED),
+        "searched_accuracy": _share(clear == Outcome.SURVIVED),
+        "success": _share(searched == Outcome.FOOLED),
+        "success_by_auxiliary": _share(searched != Outcome.SURVIVED),
+    }
+
+
+def _share(hits: Array) -> Share:
+    return share(hits.tolist())
+
+
+def _conditions(table: Answers, inputs: str, norm: str) -> Conditions:
+    """Shares of inputs that meet the conditions on eps in one norm."""
+    names = ("same", "other", "anchor_same", "anchor_other")
+    to_class, to_others, next_same, next_other = (getattr(table, f"{norm}_{name}") for name in names)
+    constant, isolated = to_class < FRACTION * next_other, to_class < next_same
+    return Conditions(
+        inputs=inputs,
+        norm=distance(norm),
+        n=len(table),
+        same=_median(to_class),
+        other=_median(to_others),
+        training_same=_median(next_same),
+        training_other=_median(next_other),
+        nearer_to_own=_share(to_class < to_others),
+        label_constant=_share(constant),
+        no_interpolation=_share(isolated),
+        both=_share(constant & isolated),
+    )
+
+
+def _median(values: Array) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterator[str]:
+    """What the figures cannot show."""
+    yield "No person checked the class of the inputs: only classifiers say that they show the intended class."
+    if not facts.judges:
+        yield (
+            "There is no judge: only the auxiliary classifier, which the search optimises for, confirms the class. "
+            "Add models with --judge."
+        )
+    if not facts.generator.same_data:
+        yield "The generator was not trained on this data, so distances are not to its training samples."
+    clear = [result.total.clear.value for result in results if result.total.clear.value is not None]
+    if clear and min(clear) < FEW_CLEAR:
+        yield f"Only {percent(min(clear))} of the plain samples are clear: train a better generator for more meaningful results."
+
+
+def _shown(table: Answers, judges: Array, names: list[str]) -> list[Shown]:
+    """The errors that the page shows."""
+    ranks: Counter[tuple[str, str, int]] = Counter()
+    errors: list[tuple[int, Shown]] = []
+    for row in (row for outcome in ERRORS for row in np.flatnonzero(table.outcome == outcome).tolist()):
+        attempt, model, variant, intended = (getattr(table, name)[row] for name in ("attempt", "model", "variant", "intended"))
+        group = str(model), str(variant), int(intended)
+        pred, *dissenting = (class_name(names, int(k)) for k in (table.pred[row], *sorted({*judges[row]} - {intended})))
+        pictures = {
+            example_name(attempt): "plain",
+            example_name(attempt, model, variant): f"{pred}, {percent(table.confidence[row], 0)}",
+            f"reference/{table.l2_same_at[row]}": f"nearest of {class_name(names, intended)}: {short(table.l2_same[row])}",
+            f"reference/{table.l2_other_at[row]}": f"nearest other: {short(table.l2_other[row])}",
+        }
+        caption = f"class {class_name(names, intended)}, {model}, {variant}"
+        caption += f"; a judge sees {listed(dissenting)}" if dissenting else ""
+        errors.append((ranks[group], Shown(attempt=int(attempt), caption=caption, pictures=pictures)))
+        ranks[group] += 1
+    return [shown for _, shown in sorted(errors, key=lambda error: error[0])[:SHOWN]]
+
+
+def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
+    """What the searches achieved, for each model and variant with a clear attempt."""
+    clear = [variant for variant in result.results if variant.total.clear.k]
+    if not clear:
+        yield "No plain sample is clear: no other classifier sees its intended class, so nothing can be said about the models."
+    for variant in clear:
+        total = variant.total
+        contested = f", and on {total.contested.k} while a judge sees another class" if total.contested.k else ""
+        plain = f"; on {total.generalisation.k} it errs without a search" if total.generalisation.k else ""
+        yield (
+            f"{variant.model} ({f'noise up to {variant.noise:g}' if variant.noise else 'latent alone'}): after the search it "
+            f"errs on {total.adversarial.k} of {counted(total.clear.k, 'clear plain sample')} while {witnesses} the intended "
+            f"class{contested}{plain}."
+        )
+    if result.shown:
+        yield "Whether these inputs still show their class is for a person to judge: look at the examples."
+
+
+def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
+    """Tables and pictures of a result."""
+
+    def table(title: str, columns: Mapping[str, str], items: Callable[[VariantResult], Iterable[Result]], **more: Any) -> Table:
+        """A table with a row for each item of each model and search; columns have a head and the field that they show."""
+        body = [
+            (entry.model, entry.variant, *(getattr(item, field) for field in columns.values()))
+            for entry in result.results
+            for item in items(entry)
+        ]
+        return Table(title=title, columns=("model", "search", *columns), rows=body, **more)
+
+    noise = f"; noise: a noise of at most {result.request.noise:g} on each value too" if result.request.noise else ""
+    yield table(
+        "Before and after the search",
+        ACCURACIES,
+        lambda entry: [entry.total],
+        text=f"The generator draws an input of an intended class. It is clear if {witnesses} that class. Accuracy is that on "
+        "clear plain samples. A search starts at each that the model classifies correctly (latent: the latent alone moves"
+        f"{noise}), and succeeds if the model errs while {witnesses} the intended class.",
+        name="accuracy",
+        terminal=True,
+    )
+    yield table(
+        "Two kinds of failure",
+        FAILURES,
+        lambda entry: [entry.total],
+        text="An error on a clear plain sample is a failure of generalisation: it needs no search. An error that the search "
+        f"finds while {witnesses} the intended class is an adversarial failure. Both are shares of the clear samples.",
+        name="failures",
+    )
+    yield _gallery(result)
+    classes = {"class": "name"} | ACCURACIES | FAILURES
+    yield table("Class by class", classes, lambda entry: entry.per_class, name="classes", folded=True)
+    yield table(
+        "Who still sees the intended class",
+        {"witness": "name", "plain samples": "plain", "inputs on which the model errs": "found"},
+        lambda entry: entry.witnesses,
+        text="The last column is of the inputs on which the model errs and the auxiliary classifier sees the intended class; "
+        "the search optimises the answer of the auxiliary classifier, the other witnesses answer afterwards. A judge that errs "
+        "does not prove that the class has changed, and a correct judge does not prove that a person would agree.",
+        name="witnesses",
+        folded=True,
+    )
+    yield table(
+        "How far from the training data",
+        DISTANCES,
+        lambda entry: entry.conditions,
+        text="Median distances to the nearest training sample of the intended class and of another class, and from the first of "
+        "these to its own neighbours. Each input counts as a change of the nearest training sample of its class. The class is "
+        "constant if the change is less than half the distance from that sample to another class. The change is no interpolation "
+        "if it is less than the distance to the next sample of the same class. A sound eps meets both conditions; an example "
+        "that violates them may show poor generalisation instead of adversarial weakness.",
+        name="distances",
+        folded=True,
+    )
+    yield table(
+        "Cost of the searches",
+        COSTS,
+        lambda entry: [entry.cost],
+        text="Queries and changes are medians over the searches that end with an error of the model.",
+        name="costs",
+        folded=True,
+    )
+
+
+def _gallery(result: UnrestrictedResult) -> Gallery:
+    """Errors of the models, with their plain samples and the nearest training samples."""
+    errors = sum(variant.total.adversarial.k + variant.total.contested.k for variant in result.results)
+    text = (
+        "From left to right: the plain sample, the last input with the model's answer, and the nearest training samples (L2) of "
+        f"the intended class and of another class. {counted(len(result.shown), 'example')} of {counted(errors, 'error')} after "
+        "a search. Check for yourself whether the second picture still shows the class."
+    )
+    return Gallery(
+        title="Examples",
+        examples=[_example(result, shown) for shown in result.shown],
+        text=text if result.shown else "No search ended with an error of the model.",
+        open_examples=OPEN,
+    )
+
+
+def _example(result: UnrestrictedResult, shown: Shown) -> Example:
+    domain = result.manifest["data"]["domain"]
+    bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
+    file = Path(result.folder) / example_file(shown.attempt)
+    arrays = read_arrays(file, shown.pictures.__contains__)
+    if missing := shown.pictures.keys() - arrays:
+        raise RequestError(f"{file} lacks the input {min(missing)}: make the attack again")
+    return Example(
+        pictures=[
+            Picture(picture(arrays[name], domain["kind"], *bounds, title=f"attempt {shown.attempt}, {caption}"), caption)
+            for name, caption in shown.pictures.items()
+        ],
+        caption=shown.caption,
+    )
