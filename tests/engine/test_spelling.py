@@ -5,9 +5,10 @@ import re
 import pytest
 import torch
 
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.engine.request import Request
-from brinell.engine.sources import check_sources
+from brinell.engine.sources import build_source
 from brinell.engine.spelling import expand_spec
 from brinell.engine.toml import parse_request
 
@@ -136,6 +137,10 @@ small = partial(good)
 """
 
 
+def open_model(spec):
+    return build_source("model", expand_spec("model", spec))(Domain(kind="image", shape=(1, 8, 8), low=0, high=1))
+
+
 def test_models_whose_name_is_nearly_right(workspace, subtests):
     for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
@@ -147,7 +152,7 @@ def test_models_whose_name_is_nearly_right(workspace, subtests):
         with subtests.test(str((spec, advice))):
             (workspace / "nets.py").write_text(PROGRAM)
             with pytest.raises(RequestError) as caught:
-                check_sources(Request(model=spec))
+                open_model(spec)
             assert advice in str(caught.value)
 
 
@@ -156,11 +161,9 @@ def test_a_pickled_module_is_no_file_of_weights(workspace, zipped):
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     torch.save({"epoch": 3, "model": module}, "whole.pt", _use_new_zipfile_serialization=zipped)
     torch.save({"epoch": 3, "model": module.state_dict()}, "state.pt", _use_new_zipfile_serialization=zipped)
-    for spec in ("whole.pt", "one.py:only?weights=whole.pt"):
-        with pytest.raises(
-            RequestError, match=r"pickle of a whole module.*never.*save_file\(model.state_dict\(\), 'whole.safetensors'"
-        ):
-            check_sources(Request(model=spec))
+    with pytest.raises(
+        RequestError, match=r"pickle of a whole module.*never.*save_file\(model.state_dict\(\), 'whole.safetensors'"
+    ):
+        open_model("whole.pt")
     with pytest.raises(RequestError, match="it holds weights"):
-        check_sources(Request(model="state.pt"))
-    check_sources(Request(model="one.py:only?weights=state.pt"))
+        open_model("state.pt")

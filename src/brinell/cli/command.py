@@ -70,12 +70,10 @@ class Command:
     def _run(self) -> Any:
         """Run the study and return its result."""
         from brinell.engine.live_progress import LiveProgress
-        from brinell.engine.sources import check_sources
         from brinell.engine.toml import parse_request
 
         study, request = self.study, self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
-        check_sources(request)
         with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose) as progress:
             call = Call(
                 study=study,

@@ -18,7 +18,6 @@ from brinell.core.record import Array
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
-from brinell.engine.device_names import device_names
 from brinell.engine.eps_grid import Budgets, SampleBudgets, budget_notes, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
@@ -295,6 +294,12 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise RequestError(f"device {name!r} cannot be used ({reason}): choose {', '.join(device_names())}, or auto") from None
     return device
+
+
+def device_names() -> list[str]:
+    """The processor, then the GPUs that torch can use."""
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+    return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def _check_queries(stage: Stage, request: Request) -> None:

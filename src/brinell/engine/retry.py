@@ -1,10 +1,6 @@
-"""The attack on a group, with handling of samples on which the model fails and of remote models."""
+"""The attack on a group, with handling of samples on which the model fails."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from copy import deepcopy
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -51,54 +47,8 @@ def _answers_somewhere(model: Model, device: torch.device) -> bool:
 
 
 def attack_group(setting: AttackSetting, group: Group, fail: FailHandler) -> Result:
-    """Run `run_attack` on a group; for a remote model, on two halves in parallel, so that one computes while the other waits.
+    """Run `run_attack` on a group; a sample on which the model fails gets a row with that outcome."""
 
-    A sample on which the model fails gets a row with that outcome.
-    """
-    if setting.model.info.server is None or len(group.x) < 2:
-        return _attack(setting, group, fail)
-    lock, cancelled = threading.Lock(), threading.Event()
-
-    def count(forwards: int, backwards: int) -> None:
-        """Count passes of both halves under one lock; ends a cancelled half."""
-        if cancelled.is_set():
-            raise _CancelledError
-        if setting.on_pass is not None:
-            with lock:
-                setting.on_pass(forwards, backwards)
-
-    def fail_locked(sample: int, reason: str) -> None:
-        """Record a failed sample under the lock."""
-        with lock:
-            fail(sample, reason)
-
-    def attack_half(index: Array) -> Result:
-        """Attack one half of a group with its own copy of the attack."""
-        attack = deepcopy(setting.stage.attack)  # an attack with state must not be shared by two threads
-        stage = replace(setting.stage, attack=attack)
-        return _attack(replace(setting, stage=stage, on_pass=count), group.select(index), fail_locked)
-
-    pool = ThreadPoolExecutor(2, thread_name_prefix="brinell-half")
-    try:
-        futures = [pool.submit(attack_half, index) for index in np.array_split(np.arange(len(group.x)), 2)]
-        if wait(futures, return_when=FIRST_EXCEPTION).not_done:
-            cancelled.set()
-            wait(futures)
-        errors = [error for error in (future.exception() for future in futures) if error is not None]
-        for error in errors:
-            if not isinstance(error, _CancelledError):
-                raise error
-        return merge_results([future.result() for future in futures])
-    finally:
-        cancelled.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-class _CancelledError(Exception):
-    """The other half failed."""
-
-
-def _attack(setting: AttackSetting, group: Group, fail: FailHandler) -> Result:
     def fail_row(row: int, error: ModelError) -> Result:
         """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))

@@ -5,9 +5,10 @@ from typing import Any
 
 from brinell.analysis.folder_result import Result
 from brinell.core.errors import option
-from brinell.engine.estimate import estimate
+from brinell.engine.cascade import Stage
+from brinell.engine.estimate import Estimate, estimate
 from brinell.engine.live_progress import duration
-from brinell.engine.plan import Plan
+from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 
 
@@ -45,14 +46,8 @@ class PlannedCost(Result):
     """Forwards and backwards of all attacks."""
     seconds: float
     """Time, the checks included."""
-    low: float
-    """Lower end of the 95 % interval of the time, for what another few samples may say."""
-    high: float
-    """Upper end."""
     memory: int
     """Bytes that the process needs at most."""
-    alarmed: float
-    """Seconds that the stages for masked gradients cost besides, if a check raises that alarm."""
     samples: int
     """Samples of the calibration."""
     calibration_seconds: float
@@ -112,13 +107,9 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
     )
 
 
-def _cell(plan: Any, source: Any, stage: Any, cost: Any) -> Any:
+def _cell(plan: Plan, source: ModelSource, stage: Stage, cost: Estimate | None) -> PlannedCell:
     forwards, backwards = plan.cost(source, stage)
-    expected = (
-        next((stage_cost for stage_cost in cost.stages if stage_cost.name == stage.name and stage_cost.expected), None)
-        if cost
-        else None
-    )
+    expected = None if cost is None else cost.stages.get(stage.name)
     return PlannedCell(
         model=source.name,
         stage=stage.name,
@@ -127,21 +118,18 @@ def _cell(plan: Any, source: Any, stage: Any, cost: Any) -> Any:
         forwards_at_most=forwards,
         backwards_at_most=backwards,
         waits=stage.waits and expected is None,
-        passes=None if expected is None else round(expected.forwards + expected.backwards),
-        seconds=None if expected is None else expected.seconds,
+        passes=None if expected is None else expected[0],
+        seconds=None if expected is None else expected[1],
         skipped=source.skipped.get(stage.name),
     )
 
 
-def _model(cost: Any) -> Any:
+def _model(cost: Estimate) -> PlannedCost:
     return PlannedCost(
         model=cost.model,
-        passes=round(cost.passes),
+        passes=sum(passes for passes, _ in cost.stages.values()),
         seconds=cost.seconds,
-        low=cost.low,
-        high=cost.high,
         memory=cost.memory,
-        alarmed=cost.alarm_seconds,
         samples=cost.samples,
         calibration_seconds=cost.calibration_seconds,
     )
@@ -159,14 +147,10 @@ def lines(answer: PlanResult) -> Iterator[str]:
         if planned is None:
             yield f"{model}: at most {most:,} passes"
         else:
-            likely = f"{duration(planned.low)} to {duration(planned.high)}"
-            yield f"{model}: about {planned.passes:,} passes and {duration(planned.seconds)} ({likely}); at most {most:,} passes"
+            yield f"{model}: about {planned.passes:,} passes and {duration(planned.seconds)}; at most {most:,} passes"
         yield from _cells([cell for cell in least if not cell.skipped], planned is not None)
         if waiting := [cell for cell in cells if cell.waits and not cell.skipped]:
-            cost = (
-                f", which takes {duration(planned.alarmed)} more if gradients are masked" if planned and planned.alarmed else ""
-            )
-            yield f"  {len(waiting)} more stage{'s wait' if len(waiting) > 1 else ' waits'} for an alarm{cost}"
+            yield f"  {len(waiting)} more stage{'s wait' if len(waiting) > 1 else ' waits'} for an alarm"
         for reason, names in _left_out(cells).items():
             yield f"  left out {', '.join(names)}: {reason}"
     if answer.estimates:

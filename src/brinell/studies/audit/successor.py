@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.engine.truths import has_truth
+from brinell.engine.sources import has_truth
 
 
 def verb_for(data: Any) -> str:
