@@ -38,6 +38,8 @@ SECANTS = 10
 """Among so many first questions two of three are secants; all others halve the bracket."""
 NARROW = 2.0**-20
 """Width of the narrowest bracket, as a share of the line; float32 distinguishes few inputs within."""
+APART = 1e-3
+"""Two points at this share of a line or more from each other are apart: no continuous score is the same at both."""
 CLOSE = 0.05
 """A bracket is good if the leads on both sides are at most this share of the leads at the ends."""
 JUMP = 0.25
@@ -95,16 +97,17 @@ class Crossings:
     classes: Tensor
     """(n, 2): the classes on both sides."""
     stepped: Tensor
-    """(n,) bool: the answers are constant, to the last digit, from `NEAR[0]` away up to the boundary: those of a step."""
+    """(n,) bool: two points of the line that are apart have the same answer to the last digit, as on a step."""
 
     def jumps(self) -> Tensor:
         """(n, 2) bool: the sides on which the lead does not go to zero."""
         return torch.stack([self.before, self.after], 1) > JUMP
 
-    def are_steps(self, lines: Tensor) -> bool:
-        """True if a fifth of the `lines`, (n,) bool, end in steps, of more heights than there are classes."""
-        heights, classes = self.before[lines].unique(), self.classes.unique()
-        return bool(self.stepped[lines].float().mean() > 0.2) and len(heights) > len(classes)
+    def are_steps(self) -> bool:
+        """True if lines with a jump have steps, and steps of one class differ in height, unlike a label with one confidence."""
+        heights = torch.stack([self.classes[:, 0].to(self.before), self.before], 1)[self.stepped].unique(dim=0)
+        on_jumps = self.stepped[self.jumps().any(1)].float()
+        return len(on_jumps) > 0 and bool(on_jumps.mean() > 0.5) and len(heights) > len(heights[:, 0].unique())
 
     def steep(self) -> Tensor:
         """(len(NEAR),): share of the lines on which the lead is still large near the boundary."""
@@ -139,6 +142,7 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     before, after = lines.first.clone(), lines.last.clone()
     low, high = torch.zeros(len(classes), device=classes.device), torch.ones(len(classes), device=classes.device)
     flat, flat_lead = torch.full_like(low, torch.inf), torch.zeros_like(low)  # the first point on the way that is not steep
+    stepped = torch.zeros_like(low, dtype=torch.bool)
     for turn in range(TURNS):
         gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
         rows = ((high - low > NARROW) & (gaps > CLOSE * scale).any(1)).nonzero()[:, 0]
@@ -148,20 +152,20 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         middle = low[rows] + part[rows] * (high - low)[rows]
         logits = oracle.scores(lines.ids[rows], lines.at(middle, rows))
         agreement = logits.argmax(1) == classes[rows]
+        same = (logits == torch.where(agreement[:, None], before[rows], after[rows])).all(1)
+        stepped[rows] |= same & ((high - low)[rows] > APART)
         low[rows], high[rows] = torch.where(agreement, middle, low[rows]), torch.where(agreement, high[rows], middle)
         before[rows] = torch.where(agreement[:, None], logits, before[rows])
         after[rows] = torch.where(agreement[:, None], after[rows], logits)
         share = lead(before) / scale[:, 0]
         turned = torch.isinf(flat) & (low > 0) & (share <= STEEP)
         flat, flat_lead = torch.where(turned, low, flat), torch.where(turned, share, flat_lead)
-    near, stepped = flat_lead[:, None].repeat(1, len(NEAR)), torch.zeros_like(low, dtype=torch.bool)
+    near = flat_lead[:, None].repeat(1, len(NEAR))
     for place, distance in enumerate(NEAR):
         rows = (flat > (1 - distance) * low).nonzero()[:, 0]
         if len(rows):
             logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
             near[rows, place] = _lead_of(logits, classes[rows]) / scale[rows, 0]
-            if place == 0:
-                stepped[rows] = (logits == before[rows]).all(1)
     rival = after.argmax(1)
     end_scale = torch.where(rival == lines.last.argmax(1), scale[:, 1], scale.amax(1))
     return Crossings(
@@ -313,7 +317,7 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
         NotMadeError: the scores change in steps on the lines with a jump.
     """
     jumps, n = crossings.jumps(), len(crossings.before)
-    if jumps.any() and crossings.are_steps(jumps.any(1)):
+    if crossings.are_steps():
         raise NotMadeError("the scores change in steps, as those of trees, so no lead goes to zero; attack by labels alone")
     if k := int(jumps.any(1).sum()):
         text = (
