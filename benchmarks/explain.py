@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import brinell
 from brinell.analysis.means import mean
-from brinell.studies.explain.analysis import values
-from brinell.studies.explain.records import TABLE
+from brinell.studies.explain import STUDY
+from brinell.studies.explain.result import values
 
 GROUP = "kinds"
 RUNS = {"": "--network mcunet_144 --images 2 --methods rlab?questions=32 grad-cam centre"}
@@ -154,7 +154,7 @@ def main() -> None:
 
 def report(options: Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
-    rows = TABLE.read(result.folder).rows
+    rows = STUDY.resolve(STUDY.table).read(result.folder).rows
     source = f"{options.truth}, {options.part}" if options.truth == "masks" else "boxes"
     title = f"{options.network}, {source}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
     heads = "method, queries, Dice, IoU, pointing, Dice off centre, deletion, insertion, first minus this in Dice"

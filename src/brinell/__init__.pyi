@@ -23,7 +23,7 @@ from brinell.studies.dense_transfer.results import DenseTransferResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.doctor.result import DoctorResult
 from brinell.studies.epsilon.analysis import EpsilonResult
-from brinell.studies.explain.analysis import ExplainResult
+from brinell.studies.explain.result import ExplainResult
 from brinell.studies.export.run import ExportAnswer
 from brinell.studies.falsify.result import FalsifyResult
 from brinell.studies.generator.run import GeneratorResult

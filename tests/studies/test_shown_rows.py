@@ -29,9 +29,8 @@ from brinell.studies.detection import analysis as detection_analysis
 from brinell.studies.detection import page as detection_page
 from brinell.studies.detection import records as detection
 from brinell.studies.detection import terminal as detection_terminal
-from brinell.studies.explain import page as explain_page
-from brinell.studies.explain import records as explain
-from brinell.studies.explain.analysis import describe, summarise
+from brinell.studies.explain import STUDY as EXPLAIN
+from brinell.studies.explain import result as explain
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
 from brinell.studies.falsify.result import lines as falsify_lines
 from brinell.studies.generator.run import GeneratorResult
@@ -190,23 +189,26 @@ def test_dense_transfer(tmp_path):
 def test_explain(explain_run, tmp_path):
     """Three methods on ten pictures, with controls, a cascade and ground truth."""
     names, samples, rng = ("rlab", "gradient", "centre"), (2, 3, 5, 7, 11, 13, 17, 19, 23, 29), np.random.default_rng(5)
-    maps, inputs, cascade, parts = {}, {}, {}, []
+    maps, inputs, parts = {}, {}, []
     for sample in samples:
         inputs[str(sample)] = rng.random((1, 8, 8)).astype(np.float32)
         inputs[f"{sample}/truth"] = (rng.random((8, 8)) < 0.3).astype(np.uint8)
         for number, name in enumerate(names):
-            maps[f"{name}/{sample}"] = rng.random((8, 8)).astype(np.float32)
-            cascade[f"{name}/{sample}"] = rng.random(2) - 0.3 * number
+            maps[f"map/{name}/{sample}"] = rng.random((8, 8)).astype(np.float32)
+            maps[f"cascade/{name}/{sample}"] = rng.random(2) - 0.3 * number
             for control in ("", explain.BLURRED, explain.INVERSE):
                 lead = (0.5 - 0.2 * number) * (1 - bool(control))
                 measures = {measure: 0.4 * rng.random() + 0.3 for measure in explain.MEASURES}
-                measures |= {"insertion": measures["insertion"] + lead, "similarity": 0.2 * rng.random() + 0.3 * number + 0.1}
+                measures |= {
+                    "insertion": min(measures["insertion"] + lead, 1.0),
+                    "similarity": 0.2 * rng.random() + 0.3 * number + 0.1,
+                }
                 if control:
                     measures = {key: np.ma.masked if key in ("similarity", "complexity") else v for key, v in measures.items()}
                 facts = {"label": sample % 4, "prediction": (sample + (sample % 5 == 1)) % 4, "explained": (sample + 1) % 4}
                 parts.append(
                     rows.build(
-                        explain.Rows,
+                        explain.Measured,
                         1,
                         method=name + control,
                         sample_id=sample,
@@ -219,20 +221,22 @@ def test_explain(explain_run, tmp_path):
                         **measures,
                     )
                 )
-    for file, arrays in ((explain.MAPS, maps), (explain.INPUTS, inputs), (explain.CASCADE, cascade)):
-        write_arrays(tmp_path / file, arrays)
-    manifest = explain.TABLE.read(explain_run).manifest
-    manifest = manifest | {
+    path, table = copy_run(explain_run, tmp_path), EXPLAIN.resolve(EXPLAIN.table)
+    for file in [*path.glob("maps/*"), *path.glob("samples/*")]:
+        file.unlink()
+    write_arrays(path / "samples/00000.safetensors", inputs)
+    write_arrays(path / "maps/00000-000.safetensors", maps)
+    manifest = table.read(explain_run).manifest
+    facts = {
         "methods": [{"name": name, "title": f"the {name}", "settings": {}} for name in names],
         "cascade": [["last"], ["first"]],
         "left_out": {"without truth": 3},
         "unfit": {"grad-cam": "needs layers"},
-        "request": manifest["request"] | {"truth": "npz:file"},
     }
-    folder = Folder(path=tmp_path, manifest=manifest, rows=rows.concatenate(parts))
-    result = summarise(folder)
-    texts = [*describe(result), terminal_of(result, explain_run), page_text(explain_page.render(folder)), payload(result)]
-    approve("explain", "\n".join(texts))
+    request = manifest["request"] | {"truth": "npz:file"}
+    table.write(path, manifest | {"facts": facts, "request": request}, rows.concatenate(parts))
+    EXPLAIN.resolve(EXPLAIN.page)(path)
+    approve("explain", shown(path) + "\n" + payload(brinell.open(path)))
 
 
 def test_harden(harden_run, monkeypatch):

@@ -12,8 +12,10 @@ from _pictures import write_pictures
 from _spots import Spots, entries, spots
 from brinell.cli import run as cli
 from brinell.core.errors import BrinellError
-from brinell.studies.explain.records import TABLE, load_maps
+from brinell.studies.explain import STUDY
+from brinell.studies.explain.result import load_maps
 
+TABLE = STUDY.resolve(STUDY.table)
 METHODS = ["rlab", "occlusion?windows=8", "centre"]
 QUICK = {"method": METHODS, "copies": 0, "steps": 8}
 
@@ -55,10 +57,10 @@ def of_class(tmp_path_factory):
 
 
 def test_maps_of_a_class_lie_on_its_pixels(of_class):
-    assert of_class.region == "class:bright" and of_class.n == 3
+    assert of_class.request.region == "class:bright" and of_class.n == 3
     assert figure(of_class, "rlab", "dice") > 0.75 > 0.5 > figure(of_class, "centre", "dice")
     assert figure(of_class, "rlab", "insertion") > figure(of_class, "rlab", "deletion") + 0.3
-    assert figure(of_class, "rlab", "breaks") < 0.3, "the region changes when half of it is hidden"
+    assert figure(of_class, "rlab", "decisive") < 0.3, "the region changes when half of it is hidden"
 
 
 def test_a_class_is_explained_where_the_model_sees_it(tmp_path):
@@ -70,12 +72,12 @@ def test_a_class_is_explained_where_the_model_sees_it(tmp_path):
     x[1] = 0.2
     wrong = brinell.data(x, masks=masks, classes=["dark", "bright"])
     result = brinell.explain(Pooled(), wrong, region="class:bright", out=tmp_path / "run", **QUICK)
-    assert [(entry.count, entry.reason) for entry in result.left_out] == [(1, "whose answer has nothing of the region")]
+    assert result.facts.left_out == {"whose answer has nothing of the region": 1}
     folder = TABLE.read(result.folder)
     assert set(folder.rows.explained.tolist()) == {1}
     assert load_maps(folder.path, [0])["occlusion?windows=8", 0][:, 11:].max() > 0, "the second square is seen as well"
     by_mask = brinell.explain(Pooled(), wrong, region="class:bright", explain="label", out=tmp_path / "label", **QUICK)
-    assert [entry.reason for entry in by_mask.left_out] == ["whose region the model gets mostly wrong"]
+    assert list(by_mask.facts.left_out) == ["whose region the model gets mostly wrong"]
     assert (load_maps(TABLE.read(by_mask.folder).path, [0])["occlusion?windows=8", 0][:, 11:] == 0).all()
 
 
@@ -93,7 +95,7 @@ def test_maps_of_an_object_lie_in_its_box_and_not_on_the_other_object(tmp_path):
     first = brinell.explain(Spots(), objects_data(), region="object:0", out=tmp_path / "first", **QUICK)
     second = brinell.explain(Spots(), objects_data(), region="object:1", out=tmp_path / "second", **QUICK)
     assert first.n == 3 and second.n == 2
-    assert [(entry.count, entry.reason) for entry in second.left_out] == [(2, "without the object")]
+    assert second.facts.left_out == {"without the object": 2}
     assert figure(first, "rlab", "dice") > 0.85 and figure(second, "rlab", "dice") > 0.85
     rows = TABLE.read(second.folder).rows
     assert set(zip(rows.sample_id.tolist(), rows.label.tolist(), rows.explained.tolist(), strict=True)) == {(0, 1, 1), (3, 2, 2)}
@@ -106,8 +108,7 @@ def test_the_largest_object_of_a_class_is_explained_and_one_that_is_not_found_is
     data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
     result = brinell.explain(Spots(), data, region="class:red", out=tmp_path / "run", **QUICK)
     assert result.n == 1
-    reasons = {entry.reason: entry.count for entry in result.left_out}
-    assert reasons == {"without the object": 1, "whose object the model does not find": 1}
+    assert result.facts.left_out == {"without the object": 1, "whose object the model does not find": 1}
 
 
 def test_the_page_and_the_terminal_name_the_region(of_class, tmp_path, capsys):
@@ -117,9 +118,9 @@ def test_the_page_and_the_terminal_name_the_region(of_class, tmp_path, capsys):
     data, model = write_pictures(tmp_path, n=2)
     command = ["explain", "--data", data, "--model", model, "--region", "class:bright", "--method", "centre", "--copies", "0"]
     assert cli([*command, "--out", str(tmp_path / "run")]) == 0
-    assert ", region class:bright: 2 samples" in capsys.readouterr().out
+    assert "region class:bright, 2 samples" in " ".join(capsys.readouterr().out.split())
     assert cli([*command, "--out", str(tmp_path / "json"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["region"] == "class:bright"
+    assert json.loads(capsys.readouterr().out)["request"]["region"] == "class:bright"
 
 
 REFUSALS = [

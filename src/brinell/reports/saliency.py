@@ -12,7 +12,7 @@ from PIL import Image
 
 from brinell.analysis.saliency import largest
 from brinell.core.record import Array
-from brinell.pages.figures import Frame, svg
+from brinell.reports.figures import Frame, svg
 from brinell.reports.film import thumbnail
 from brinell.reports.traces import Axes
 
