@@ -85,7 +85,7 @@ BAD = {
     ),
     "unknown device": (
         {"more": ["--device", "abacus"]},
-        "device is 'abacus': a device is auto, cpu, cuda, mps or cuda:1: write --device auto",
+        "device is 'abacus': a device is auto, cpu, cuda, mps or cuda:1",
     ),
     "unknown option": ({"more": ["--sample", "3"]}, "No such option: --sample .*--samples"),
     "an attack that does not fit": ({"more": ["--norm", "l1"]}, "no attack can run on parabola .*not in l1"),

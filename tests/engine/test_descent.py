@@ -3,11 +3,10 @@
 from collections import deque
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.engine.stage_run import Answers, GroupQueue
+from brinell.engine.stage_run import GroupQueue
 
 
 def in_turns(samples, broken, size, answer):
@@ -23,14 +22,6 @@ def in_turns(samples, broken, size, answer):
             if not closed:
                 queue.append(sample)
     return groups, broken
-
-
-def known_of(samples, levels, answers=()):
-    """What is known where some answers are there: (sample, level) to (smallest level broken, whether that is all)."""
-    results = Answers(samples, levels)
-    for (sample, level), (smallest, closed) in dict(answers).items():
-        results.add(np.array([sample]), np.array([level]), np.array([smallest]), np.array([closed]))
-    return results
 
 
 def answers_of(seed, levels):
@@ -53,17 +44,17 @@ def answers_of(seed, levels):
 def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, order):
     answer, start = answers_of(seed, levels), [levels] * n
     expected, broken = in_turns(range(n), start, size, answer)
-    descent, results = GroupQueue(np.arange(n), np.array(start, dtype=int), size), known_of(n, levels)
+    descent = GroupQueue(np.arange(n), np.array(start, dtype=int), size)
     cut = set()
     while True:
-        descent.advance(results)
-        under_way = [group for group in descent.groups if len(group.missing(results).index)]
+        descent.advance()
+        under_way = [group for group in descent.groups if group.answer is None]
         if not under_way:
             break
         cut |= {(tuple(group.index.tolist()), tuple(group.level.tolist())) for group in under_way}
         group = order.choice(under_way)
         answers = np.array([answer(*key) for key in zip(group.index.tolist(), group.level.tolist(), strict=True)])
-        results.add(group.index, group.level, *answers.T)
+        group.answer = answers[:, 0], answers[:, 1].astype(bool)
         assert descent.open_samples == len(descent._queue) + sum(len(group.index) for group in descent.groups)
     assert cut == set(expected) and descent.broken.tolist() == broken and descent.open_samples == 0
 
@@ -71,23 +62,19 @@ def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels,
 def test_groups_are_there_to_be_shared():
     """Twelve samples in fours: three groups at once, and a fourth when the first has ended, before the others have."""
     descent = GroupQueue(np.arange(12), np.full(12, 3), 4)
-    descent.advance(known_of(12, 3))
+    descent.advance()
     assert [group.index.tolist() for group in descent.groups] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    descent.advance(known_of(12, 3, {(sample, 2): (2, False) for sample in range(4)}))
+    descent.groups[0].answer = np.full(4, 2), np.zeros(4, bool)
+    descent.advance()
     assert [group.index.tolist() for group in descent.groups] == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert descent.groups[-1].level.tolist() == [1, 1, 1, 1]
 
 
 def test_what_the_second_group_says_waits_for_the_first():
     descent = GroupQueue(np.arange(4), np.full(4, 2), 2)
-    descent.advance(known_of(4, 2, {(2, 1): (1, False), (3, 1): (1, False)}))
+    descent.advance()
+    descent.groups[1].answer = np.ones(2, int), np.zeros(2, bool)
+    descent.advance()
     assert [group.index.tolist() for group in descent.groups] == [[0, 1], [2, 3]], (
         "or the third group would depend on who is faster"
     )
-
-
-@pytest.mark.parametrize("recorded", [{}, {(0, 1): (2, True)}])
-def test_the_missing_ones_of_a_group(recorded):
-    descent = GroupQueue(np.arange(2), np.full(2, 2), 2)
-    descent.advance(known_of(2, 2))
-    assert descent.groups[0].missing(known_of(2, 2, recorded)).index.tolist() == ([1] if recorded else [0, 1])

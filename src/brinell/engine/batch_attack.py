@@ -22,7 +22,7 @@ from brinell.core.threat import Distance, Threat, extent, size
 from brinell.core.values import as_array, as_tensor
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.class_counts import check_output
-from brinell.engine.eps_grid import budget_notes, parse_eps
+from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.targeting import parse_targeting
 from brinell.engine.texts import eps_text, norm_advice
 
@@ -100,7 +100,7 @@ def parse_radii(eps: Any, n: int, distance: Distance, domain: Domain, stages: tu
         raise RequestError(
             f"eps {short(eps)} is {len(budgets.values)} budgets: brinell.attack takes one; for several call brinell.audit"
         )
-    budget_notes(budgets, distance, domain)
+    check_budgets(budgets, distance, domain)
     return torch.full((n,), budgets.values[0], device=device)
 
 

@@ -65,58 +65,41 @@ def parse_eps(text: str) -> Budgets:
     return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
 
 
-def budget_notes(budgets: Budgets, distance: "Distance", domain: Domain) -> list[str]:
-    """Notes on unusual budgets, which are in the units of the data.
+def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> None:
+    """Refuse budgets that make no sense: more than all of the range, or a small part of one of its levels.
 
     Args:
-        budgets: as they were asked for.
-        distance: the distance of the budgets; a distance without a finite extent (`Relative`) gets no notes.
+        budgets: as they were asked for, in the units of the data.
+        distance: the distance of the budgets; one without a finite extent (`Relative`) permits all.
         domain: the domain of the inputs.
-
-    Raises:
-        RequestError: budgets that make no sense on these data: more than all of the range, or a small part of one of its levels.
     """
     from brinell.core.threat import extent
 
     diameter = extent(distance, domain)
     if not math.isfinite(diameter):
-        return []
+        return
     low, high = domain.free.bounds()
     width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
     span, name = f"{float(low.min()):g} to {float(high.max()):g}", distance.name.replace("l", "L", 1)
-    if distance.name == "l0":
-        return _l0_notes(largest, text, diameter)
+    if name == "L0":
+        if 0 < largest < 1:
+            raise RequestError(f"eps {text} in L0 changes no value: budgets are numbers of values there, such as 1 or 20")
+        if largest > diameter:
+            raise RequestError(f"eps {text} in L0 is more than the {diameter:g} values of an input: every one may be changed")
+        return
     if largest > diameter:
         problem = "lets every value take any other" if name == "Linf" else f"is more than any change can be, {diameter:.4g}"
         suggestion = (
             f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
         )
         raise RequestError(f"eps {text} in {name} {problem}, for the data lie in {span}: did you mean {suggestion}?")
-    level = width / (domain.levels - 1) if domain.levels else width / 255
     # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or are as wide as bytes.
-    small = level if domain.levels or width >= 64 else level / 4
-    message = (
-        f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
-        f"for {text} of the range write {largest * width:.6g}"
-    )
-    if width > 2 and 0 < largest < small:
-        raise RequestError(message)
-    if width >= 64 and name != "Linf" and 0 < largest <= 5:
-        return [message]
-    if name == "L2" and 0 < largest <= 16 / 255 * width and domain.kind == "image":
-        return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
-    if largest >= diameter / 2:
-        return [f"eps {text} is half of the range of the data ({span}) or more, where grey inputs are within reach of all"]
-    return []
-
-
-def _l0_notes(largest: float, text: str, values: float) -> list[str]:
-    """Notes on unusual budgets in L0, which are numbers of values."""
-    if 0 < largest < 1:
-        raise RequestError(f"eps {text} in L0 changes no value: budgets are numbers of values there, such as 1 or 20")
-    if largest > values:
-        raise RequestError(f"eps {text} in L0 is more than the {values:g} values of an input: every one may be changed")
-    return [f"eps {text} in L0 is half of the {values:g} values of an input or more"] if largest >= values / 2 else []
+    level = width / (domain.levels - 1) if domain.levels else width / 255 if width >= 64 else width / 1020
+    if width > 2 and 0 < largest < level:
+        raise RequestError(
+            f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
+            f"for {text} of the range write {largest * width:.6g}"
+        )
 
 
 def _expand(item: str) -> list[Fraction]:

@@ -18,7 +18,7 @@ from brinell.core.record import Array
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
-from brinell.engine.eps_grid import Budgets, SampleBudgets, budget_notes, parse_eps
+from brinell.engine.eps_grid import Budgets, SampleBudgets, check_budgets, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
@@ -164,13 +164,14 @@ def make_plan(
     budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
     surrogates = tuple(_open_surrogate(spec, dataset) for spec in request.surrogate)
     brought = _brought_surrogates(stages, dataset)
-    notes = [] if recommended is not None else budget_notes(budgets, distance, dataset.domain)
+    if recommended is None:
+        check_budgets(budgets, distance, dataset.domain)
     openers = (
         [(spec, opener, opener) for spec in request.model for opener in [model_opener(spec, dataset)]]
         if not models
         else [("", _constant_opener(model), model_copier(model)) for model in models]
     )
-    notes += missing_class_notes(labels[selection.ids], labels, classes)
+    notes = missing_class_notes(labels[selection.ids], classes)
     notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
     shared = distance, stages, target is not None
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)

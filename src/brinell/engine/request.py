@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.errors import RequestError, option
-from brinell.core.gpu import has_gpu
+from brinell.core.errors import RequestError
 from brinell.core.numbers import parse_decimal
 from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, is_text, mark_of, number_type
 from brinell.core.user_files import check_foreign, expand_home
@@ -45,19 +44,11 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 
 
 def _check_device(name: str) -> str:
-    """Refuse a device that torch knows under another name."""
-    plain, colon, number = name.strip().lower().partition(":")
-    if name in DEVICES or (plain in DEVICES and number.isdecimal() and plain == name.partition(":")[0]):
-        return name
-    letters = plain.rstrip("0123456789")
-    number = number if number.isdecimal() else plain[len(letters) :]
-    is_gpu = letters in ("", "gpu", "gpus", "nvidia", "cuda")
-    kind = "cuda" if is_gpu and has_gpu() else letters if letters in DEVICES and not is_gpu else "auto"
-    device = f"{kind}:{number}" if number and kind != "auto" else kind
-    advice = option("device", device)
-    if is_gpu and kind == "auto":
-        advice += f", which takes a GPU where there is one, or {option('device', 'cpu')}; no GPU is known to this system"
-    raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1: write {advice}")
+    """Refuse a device that torch does not know."""
+    kind, colon, number = name.partition(":")
+    if kind not in DEVICES or (colon and not number.isdecimal()):
+        raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1")
+    return name
 
 
 Device = Annotated[

@@ -16,8 +16,6 @@ Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
 MAX_LISTED = 5
 """Number of classes that a message lists."""
-MIN_CLASS_SHARE = 0.5
-"""Share of classes with samples above which missing samples of class 0 suggest labels that count from 1."""
 
 
 class SelectionRequest(Protocol):
@@ -98,19 +96,14 @@ def stratified_order(labels: Array, draw: Array) -> Array:
     return np.lexsort((draw, place))
 
 
-def missing_class_notes(labels: Array, all_labels: Array, classes: tuple[str, ...]) -> list[str]:
-    """Note on classes without samples in a selection; `all_labels` are those of the whole data."""
+def missing_class_notes(labels: Array, classes: tuple[str, ...]) -> list[str]:
+    """Note on classes without samples in a selection."""
     present = set(np.unique(labels).tolist())
     absent = [name for label, name in enumerate(classes) if label not in present]
     if not absent:
         return []
-    all_present = set(np.unique(all_labels).tolist())
     listing = ", ".join(absent[:MAX_LISTED]) + (f" and {len(absent) - MAX_LISTED} more" if len(absent) > MAX_LISTED else "")
-    text = f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing})"
-    if 0 not in all_present and len(all_present) > MIN_CLASS_SHARE * len(classes):
-        last = max(all_present)
-        return [
-            f"{text}: classes are counted from 0; if labels are counted from 1, take 1 from each (y - 1), and if class 0 is "
-            f"written as {last}, take the remainder (y % {last})"
-        ]
-    return [f"{text}: nothing is known about them"]
+    return [
+        f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing}): "
+        "nothing is known about them"
+    ]

@@ -25,47 +25,16 @@ SMALLEST = 8
 """Samples of the smallest group that is cut while others are under way: tasks of fewer cost more than they save."""
 
 
-class Answers:
-    """Results of a stage's groups: per sample and level attacked, the smallest level broken and whether the stage is finished."""
-
-    def __init__(self, samples: int, levels: int) -> None:
-        self._codes = np.zeros((samples, levels), np.min_scalar_type(2 * levels + 2))
-        """Code 0 for unknown; else 1 + 2 * (smallest level broken), plus 1 if the stage is finished with the sample."""
-
-    def add(self, index: Array, level: Array, broken: Array, closed: Array) -> None:
-        """Add results; arrays (n,) are aligned.
-
-        Args:
-            index: positions of the samples.
-            level: the level at which each was attacked.
-            broken: the smallest level broken; the number of levels for none.
-            closed: true if the stage is finished with the sample.
-        """
-        self._codes[index, level] = 1 + 2 * np.asarray(broken) + closed
-
-    def is_unknown(self, index: Array, level: Array) -> Array:
-        """(n,) bool: samples without a result at these levels."""
-        return np.asarray(self._codes[index, level] == 0)
-
-    def look_up(self, index: Array, level: Array) -> tuple[Array, Array]:
-        """(n,) smallest level broken, and (n,) bool whether the stage is finished, for samples with a result."""
-        codes = self._codes[index, level].astype(np.int64) - 1
-        return codes // 2, codes % 2 == 1
-
-
-@dataclass(frozen=True)
+@dataclass
 class OpenGroup:
-    """A group that waits for its attack."""
+    """A group that waits for its attack, or for those of the groups before it."""
 
     index: Array
     """(n,): positions of its samples in the run."""
     level: Array
     """(n,): the level at which each is attacked."""
-
-    def missing(self, answers: Answers) -> "OpenGroup":
-        """The part of the group without results."""
-        new = answers.is_unknown(self.index, self.level)
-        return self if new.all() else OpenGroup(self.index[new], self.level[new])
+    answer: tuple[Array, Array] | None = None
+    """(n,) the smallest level broken, the number of levels for none; (n,) bool: true if the stage is finished with the sample."""
 
 
 class GroupQueue:
@@ -87,7 +56,7 @@ class GroupQueue:
     def __init__(self, samples: Array, broken: Array, size: int, spare: int = 1) -> None:
         self.broken = broken.copy()
         self.groups: deque[OpenGroup] = deque()
-        """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
+        """Groups that are cut and whose answers are not taken in, in order."""
         self._queue = np.asarray(samples)
         self._size, self._spare = size, spare
 
@@ -96,16 +65,16 @@ class GroupQueue:
         """Number of samples that the stage is not finished with."""
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
-    def advance(self, answers: Answers) -> list[OpenGroup]:
-        """Add the answers of groups, and cut budgets that they decide. Returns the groups that are new."""
+    def advance(self) -> list[OpenGroup]:
+        """Take in the answers of groups, and cut the groups that they decide. Returns those that are new."""
         new = list[OpenGroup]()
         while True:
             while self._is_due():
                 new.append(self._append_group())
-            if not self.groups or len(self.groups[0].missing(answers).index):
+            if not self.groups or self.groups[0].answer is None:
                 return new
             first = self.groups.popleft()
-            broken, closed = answers.look_up(first.index, first.level)
+            broken, closed = first.answer
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 
@@ -124,9 +93,8 @@ class GroupQueue:
 class AttackRun:
     """The run of a stage, in which each sample descends through the budgets.
 
-    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group in the folder is
-    looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
-    samples of a group that are known already are left out of it.
+    Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones, and takes the rows of
+    those in the folder. With another batch size it cuts others, and attacks them all.
 
     Args:
         audited: the model.
@@ -150,20 +118,22 @@ class AttackRun:
         size, spread = plan.group_size, self._executor.spread
         size = size if spread == 1 else min(size, max(SMALLEST, -(-len(self.samples) // spread)))
         self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
-        self._answers = Answers(len(plan.ids), len(plan.levels))
         self._groups: list[Records] = []
         """The rows of the groups that were attacked."""
         self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
     def __call__(self) -> Records:
         """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
-        for _, records in self.run.groups(self.cell):
-            self._add_answers(records)
+        stored = {name.rpartition("-")[2]: records for name, records in self.run.groups(self.cell)}
         while True:
-            for group in self.queue.advance(self._answers):
-                if len((missing := group.missing(self._answers)).index):
+            for group in self.queue.advance():
+                if (records := stored.pop(self._key(group), None)) is not None:
+                    self._add_answers(group, records)
+                else:
                     self._executor.start({})
-                    self._executor.submit(missing, self._task(missing))
+                    self._executor.submit(group, self._task(group))
+            if self.queue.groups and self.queue.groups[0].answer is not None:
+                continue
             robust = self._state.correct & (self.queue.broken == len(self.plan.levels))
             self.audited.progress.update_open(self.queue.open_samples, int(robust.sum()))
             if not self.queue.groups:
@@ -172,8 +142,12 @@ class AttackRun:
             self._keep(group, answer)
         records = self._rows()
         if self._groups:
+            self.run.drop_groups(self.cell, stored)
             self.run.save_part(self.cell, records)
         return records
+
+    def _key(self, group: OpenGroup) -> str:
+        return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
 
     def _task(self, group: OpenGroup) -> GroupTask:
         """The samples of a group with their clean answers."""
@@ -199,18 +173,15 @@ class AttackRun:
         self.audited.add_traffic(answer.traffic)
         if self._pool is not None:
             self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
-        key = content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
-        self.run.save_group(self.cell, key, result.records, result.arrays, result.extras)
-        self._add_answers(result.records)
+        self.run.save_group(self.cell, self._key(group), result.records, result.arrays, result.extras)
+        self._add_answers(group, result.records)
 
-    def _add_answers(self, records: Records) -> None:
+    def _add_answers(self, group: OpenGroup, records: Records) -> None:
         """Add what came of a group."""
         levels = self.plan.levels
-        index, attacked = np.searchsorted(self.plan.ids, records.sample_id), np.searchsorted(levels, records.attacked)
         broken = np.where(has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels))
-        closed = (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")
+        group.answer = broken, (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")
         self._groups.append(records)
-        self._answers.add(index, attacked, broken, closed)
 
     def _rows(self) -> Records:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""

@@ -271,10 +271,11 @@ class Run:
             parquet.write(self.path / "records" / f"part-{cell}.parquet", records)
         self.drop_groups(cell)
 
-    def drop_groups(self, cell: str) -> None:
-        """Delete what a complete stage has made superfluous."""
-        for path in self._files("records", f"group-{cell}-*") + self._files("arrays", f"group-{cell}-*"):
-            path.unlink()
+    def drop_groups(self, cell: str, keys: Iterable[str] = ("*",)) -> None:
+        """Delete groups that a complete stage, or another batch size, has made superfluous; all unless keys are given."""
+        for key in keys:
+            for path in self._files("records", f"group-{cell}-{key}.*") + self._files("arrays", f"group-{cell}-{key}.*"):
+                path.unlink()
 
     def digests(self) -> dict[str, str]:
         """Hash of every records and arrays file, by its path in the folder."""

@@ -23,7 +23,7 @@ from brinell.engine.batch_attack import (
     parse_radii,
     parse_stages,
 )
-from brinell.engine.eps_grid import budget_notes, parse_eps
+from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.texts import eps_text, norm_text
 from brinell.models._torch_model import TorchModel
@@ -183,7 +183,7 @@ class AdversarialBatch:
             if kind is None:
                 raise RequestError(f"x has shape {tuple(x.shape)}: say what an input is by kind='image', for example")
             domain = domain_of(kind, shape, *map(float, self.bounds))
-            budget_notes(self._budgets, self.distance, domain)
+            check_budgets(self._budgets, self.distance, domain)
             self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fit(domain, self.distance)
         return self._fitted[shape]
 

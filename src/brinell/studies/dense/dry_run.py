@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ MOST_PICTURES = 64
 """Pictures of a calibration at most."""
 PATIENCE = 3
 """Multiple of the time of a calibration after which it ends although not even one picture is done."""
-NORMAL = 1.96
 
 
 class _TimeOver(Exception):
@@ -60,7 +58,7 @@ def estimate_plan(plan: DensePlan, call: Call, seconds: float) -> PlanResult:
         call.progress.note(f"calibrating for about {seconds:.0f} s; {option('calibrate', '0')} leaves it out")
     start = time.perf_counter()
     pilot, times = _attack_some(plan, call, task, seconds) if seconds else ([], np.zeros(0))
-    cost = _cost(plan, times, pilot, {name: sum(passes) for name, passes in most.items()}, time.perf_counter() - start)
+    cost = _cost(plan, times, pilot, time.perf_counter() - start)
     return PlanResult(
         data=plan.dataset.name,
         attacks=", ".join(stage.name for stage in plan.setting.stages),
@@ -120,24 +118,18 @@ def _cell(plan: DensePlan, name: str, most: list[int], pilot: list[Answers]) -> 
     )
 
 
-def _cost(plan: DensePlan, times: Array, pilot: list[Answers], most: Mapping[str, int], calibration: float) -> PlannedCost | None:
+def _cost(plan: DensePlan, times: Array, pilot: list[Answers], calibration: float) -> PlannedCost | None:
     """Planned cost of the whole study; None without a picture."""
     if not pilot:
         return None
     n, k = len(plan.ids), len(times)
     passes = sum(int(part.forwards.sum() + part.backwards.sum()) for part in pilot)
-    seconds = n * float(times.mean())
-    spread = NORMAL * n * float(times.std(ddof=1)) / np.sqrt(k) if k > 1 else 0.0
-    bound = seconds / (n * passes / k) * sum(most.values())
     (model,) = plan.models
     return PlannedCost(
         model=model,
         passes=round(n * passes / k),
-        seconds=seconds,
-        low=max(0.0, seconds - spread),
-        high=seconds + spread if k > 1 else max(seconds, bound),
+        seconds=n * float(times.mean()),
         memory=peak_memory(plan.device),
-        alarmed=0.0,
         samples=k,
         calibration_seconds=calibration,
     )

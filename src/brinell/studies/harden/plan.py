@@ -20,7 +20,7 @@ from brinell.core.version import VERSION
 from brinell.datasets.bench import manifest_of
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
-from brinell.engine.eps_grid import budget_notes, parse_eps
+from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import choose_device, model_opener, open_distance, usual_eps
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
@@ -122,7 +122,7 @@ def make_plan(
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")
-    budget_notes(eps, distance, dataset.domain)
+    check_budgets(eps, distance, dataset.domain)
     train_positions, validation_positions = _split(labels, request)
     if min(request.batch_size, len(train_positions)) < MIN_SHARE * len(recipe.parts):
         advice = (
