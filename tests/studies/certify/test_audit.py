@@ -81,7 +81,7 @@ def test_a_verification_proves_again_and_finds_a_forged_proof(subject, run, tmp_
     folder, _ = run
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
-    verified = brinell.verify(copy, net, data)
+    verified = brinell.verify(copy, net, data, trust=copy)
     assert verified.passed and any("brinell certify was carried out again" in claim for claim in verified.verified_claims)
     content = TABLE.read(copy / "certify")
     rows = content.rows
@@ -102,7 +102,7 @@ def test_a_verification_proves_again_and_finds_a_forged_proof(subject, run, tmp_
     column[proven] = EPS[0] / 2
     object.__setattr__(rows, "proven_at", column)
     TABLE.write(copy / "certify", content.manifest, rows)
-    refused = brinell.verify(copy, net, data)
+    refused = brinell.verify(copy, net, data, trust=copy)
     assert not refused.passed and any(problem.location.startswith("certify/") for problem in refused.problems)
 
 

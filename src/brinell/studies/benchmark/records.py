@@ -28,6 +28,7 @@ from PIL import Image
 
 from brinell.core import bounded
 from brinell.core.data import Task
+from brinell.core.errors import one_line
 from brinell.core.record import Array, Column
 from brinell.core.user_files import user_path
 from brinell.manifest import (
@@ -44,7 +45,7 @@ from brinell.manifest import (
     TableOf,
 )
 from brinell.store import parquet
-from brinell.store.files import read_arrays, write_arrays, write_text
+from brinell.store.files import damaged, read_arrays, write_arrays, write_text
 from brinell.store.folder import Layout
 from brinell.studies.benchmark.columns import PATCH, columns_of_task, samples_of_task
 
@@ -272,10 +273,13 @@ class BenchmarkSet:
         if not file.exists():
             return None
         arrays = read_arrays(file)
-        rows, samples = json.loads(arrays.pop(ROWS).tobytes())
-        for row in rows:
-            name = f"{row['sample_id']}/{row['level']:g}"
-            row |= {key: arrays[f"{name}/{key}"] if row["reached"] else None for key in ("input", "mask")}
+        try:
+            rows, samples = json.loads(arrays.pop(ROWS).tobytes())
+            for row in rows:
+                name = f"{row['sample_id']}/{row['level']:g}"
+                row |= {key: arrays[f"{name}/{key}"] if row["reached"] else None for key in ("input", "mask")}
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(file, one_line(error)) from None
         return Block(rows, samples, arrays)
 
     def save_block(self, span: slice, block: Block) -> None:
