@@ -127,11 +127,8 @@ def test_a_plan():
     plain = [PlannedCell(model="first", **cell) for cell in cells]
     calibrated = [PlannedCell(model="second", **(cell | more)) for cell, more in zip(cells, expected, strict=True)]
     costs = [
-        PlannedCost(
-            model="second", passes=1412, seconds=78.0, low=61.0, high=133.0, memory=300 * 2**20, alarmed=41.0, samples=8,
-            calibration_seconds=9.0,
-        ),
-    ]  # fmt: skip
+        PlannedCost(model="second", passes=1412, seconds=78.0, memory=300 * 2**20, samples=8, calibration_seconds=9.0),
+    ]
     facts = {"data": "DATA", "attacks": "ATTACKS", "n": 20, "total": 300, "norm": "linf", "eps": ("1/255", "2/255")}
     plans = [
         PlanResult(cells=plain, estimates=(), group_size=4, **facts),
