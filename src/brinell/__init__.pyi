@@ -26,7 +26,7 @@ from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.explain.result import ExplainResult
 from brinell.studies.export.run import ExportAnswer
 from brinell.studies.falsify.result import FalsifyResult
-from brinell.studies.generator.run import GeneratorResult
+from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricResult
 from brinell.studies.per_class.results import StudyResult

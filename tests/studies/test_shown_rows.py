@@ -33,8 +33,7 @@ from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
 from brinell.studies.falsify.result import lines as falsify_lines
-from brinell.studies.generator.run import GeneratorResult
-from brinell.studies.generator.run import lines as generator_lines
+from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.harden import page as harden_page
 from brinell.studies.metric.terminal import lines as metric_lines
 from brinell.studies.smooth import STUDY as SMOOTH
@@ -282,7 +281,7 @@ def test_lines_of_studies_without_a_folder():
         eps={"pixels": SimpleNamespace(label=label), "embedding": SimpleNamespace(label=label | {"percent_1": 0.25})},
     )  # fmt: skip
     texts += [metric_lines(metric), metric_lines(SimpleNamespace(**vars(metric) | {"auc": metric.auc | {"low": None}}))]
-    texts.append(generator_lines(GeneratorResult.model_construct(generator="g", data="d", samples=41, steps=43, bytes=47000)))
+    texts.append(GeneratorResult(generator="g", data="d?split=train", samples=41, steps=43, bytes=47000, digest="-").lines())
     values = {f"X_{k}": 0.1234567 * k for k in range(1, 9)}
     answer = FalsifyResult(
         query="q", network="n", verdict="sat", reason="an attack", x=values, y={"Y_0": 0.75}, slack=0.5, cases=3, gradients=True,

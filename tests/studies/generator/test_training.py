@@ -8,10 +8,10 @@ from safetensors.torch import load_file, save_file
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.studies.generator import TrainGeneratorRequest
 from brinell.studies.generator import run as training
-from brinell.studies.generator.generator import Kept, load
+from brinell.studies.generator.generator import GenerativeModel, GeneratorFacts, load
 from brinell.studies.generator.networks import GAIN, Critic, Generator, fits, initialise
-from brinell.studies.generator.request import TrainGeneratorRequest
 from brinell.studies.generator.run import train
 
 IMAGES = Domain(kind="image", shape=(1, 8, 8), low=-1.0, high=3.0)
@@ -30,7 +30,7 @@ def halves(n=64):
 def taught(**lessons):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "BATCH_SIZE", 32)
-        return train(*halves(), IMAGES, 2, TrainGeneratorRequest(**SMALL, **lessons), lambda report: None)
+        return train(*halves(), IMAGES, 2, TrainGeneratorRequest(**SMALL, **lessons), lambda message: None)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,11 @@ def learned():
 
 @pytest.fixture
 def generator_file(learned):
-    return Kept(generator=learned[0], classifier=learned[1], domain=IMAGES, classes=("up", "down"), about={"steps": 250})
+    facts, request = GeneratorFacts(data_digest="-", samples=64, steps=250), TrainGeneratorRequest(**SMALL)
+    generator, classifier, _ = learned
+    return GenerativeModel(
+        generator=generator, classifier=classifier, domain=IMAGES, classes=("up", "down"), request=request, facts=facts
+    )
 
 
 def draw_inputs(generator, n=40):
@@ -95,7 +99,12 @@ def test_a_generator_comes_back_from_its_file(generator_file, tmp_path):
     file = tmp_path / "folder" / "kept.safetensors"
     generator_file.save(file)
     loaded = load(file)
-    assert (loaded.domain, loaded.classes, loaded.about) == (generator_file.domain, generator_file.classes, generator_file.about)
+    assert (loaded.domain, loaded.classes, loaded.facts, loaded.request) == (
+        generator_file.domain,
+        generator_file.classes,
+        generator_file.facts,
+        generator_file.request,
+    )
     # Weights in float16: the drawings differ by less than a level of an 8-bit picture.
     torch.testing.assert_close(draw_inputs(loaded.generator)[0], draw_inputs(generator_file.generator)[0], atol=4 / 255, rtol=0)
     loaded.save(file)
@@ -135,7 +144,7 @@ def metadata(file):
 def test_data_of_another_space_are_refused(generator_file):
     generator_file.check(IMAGES, 2)
     for domain, classes in ((IMAGES, 3), (Domain(kind="image", shape=(1, 8, 8)), 2)):
-        with pytest.raises(RequestError, check=refused("studies.generator.generator.Kept.check")):
+        with pytest.raises(RequestError, check=refused("studies.generator.generator.GenerativeModel.check")):
             generator_file.check(domain, classes)
 
 

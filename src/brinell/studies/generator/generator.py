@@ -4,18 +4,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import torch
-from pydantic import Field
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.manifest import LONGEST, Content, Count, DomainFacts, Listing, Size, fault
+from brinell.manifest import Content, Count, DomainFacts, Facts, Listing, fault
 from brinell.store.files import write_atomically
+from brinell.studies.generator import TrainGeneratorRequest
 from brinell.studies.generator.networks import Classifier, Generator, fits
 
 FORMAT = 1
@@ -24,40 +23,40 @@ MOST = 1 << 30
 """Bytes of the file at most."""
 
 
-class Architecture(Content):
-    """Architecture of the networks."""
+class GeneratorFacts(Facts):
+    """What the request leaves open."""
 
-    latent: Size
-    """Values of the latent."""
-    width: Annotated[int, Field(ge=2, le=LONGEST)]
-    """Width of the networks."""
+    data_digest: str
+    """Hash of the content of the data."""
+    samples: Count
+    """Inputs that the networks learned from."""
+    steps: Count
+    """Updates of both networks."""
 
 
 class Header(Content):
     """Header of the file."""
 
     format: Count
-    """The version of the file's layout."""
-    architecture: Architecture
-    """Architecture of the networks."""
+    """Version of the file's layout."""
     domain: DomainFacts
     """The space that the generator draws in."""
     classes: Listing[str]
-    """The names of the classes."""
-    about: dict[str, Any]
-    """How the networks were trained."""
+    """Names of the classes."""
+    request: TrainGeneratorRequest
+    facts: GeneratorFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class GenerativeModel:
     """A generator of inputs by class, and the auxiliary classifier that recognises the class of an input."""
 
     generator: Generator
     classifier: Classifier
     domain: Domain
     classes: tuple[str, ...]
-    about: dict[str, Any]
-    """How it was made: whatever JSON can hold."""
+    request: TrainGeneratorRequest
+    facts: GeneratorFacts
 
     def save(self, path: Path) -> None:
         """Write the file whole, in float16: half the size, and drawings that differ by less than a level of 8-bit pictures."""
@@ -66,15 +65,15 @@ class Kept:
             for part, module in (("generator", self.generator), ("classifier", self.classifier))
             for name, value in module.state_dict().items()
         }
-        domain = self.domain
-        head = {
+        header = {
             "format": FORMAT,
-            "architecture": {"latent": self.generator.latent, "width": self.generator.width},
-            "domain": {name: getattr(domain, name) for name in ("kind", "shape", "low", "high", "levels")},
+            "domain": {name: getattr(self.domain, name) for name in ("kind", "shape", "low", "high", "levels")},
             "classes": list(self.classes),
-            "about": self.about,
+            "request": self.request.model_dump(mode="json"),
+            "facts": self.facts.model_dump(),
         }
-        write_atomically(path, lambda temporary: temporary.write_bytes(save(tensors, {"brinell.generator": json.dumps(head)})))
+        content = save(tensors, {"brinell.generator": json.dumps(header)})
+        write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
     def digest(self) -> str:
         """A hash of all that its drawings and answers depend on."""
@@ -97,8 +96,8 @@ class Kept:
             )
 
 
-def load(path: Path) -> Kept:
-    """The generator that `Kept.save` wrote, in evaluation mode.
+def load(path: Path) -> GenerativeModel:
+    """The generator that `GenerativeModel.save` wrote, in evaluation mode.
 
     Raises:
         RequestError: no such file, not one of ours, damaged, or of another version.
@@ -106,37 +105,38 @@ def load(path: Path) -> Kept:
     if not path.is_file():
         raise RequestError(f"there is no generator {str(path)!r}: brinell train-generator --out {path} makes one")
     try:
-        told, arrays, _ = stored.read(path, MOST)
-        head = json.loads(told["brinell.generator"])
-        version = head["format"]
+        texts, arrays, _ = stored.read(path, MOST)
+        header = json.loads(texts["brinell.generator"])
+        version = header["format"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no generator: name a file that brinell train-generator wrote") from None
     if version != FORMAT:
         raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train-generator")
     try:
-        if why := fault(head, Header):
-            raise ValueError(why)
-        return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
+        if problem := fault(header, Header):
+            raise ValueError(problem)
+        return _assemble(Header.model_validate(header), {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train-generator") from None
 
 
-def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Kept:
+def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:
     """The networks of a file, with their weights."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
-    held: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in head["domain"].items()}
-    domain, classes = Domain(**held), tuple(map(str, head["classes"]))
-    if why := fits(domain):
-        raise ValueError(why)
-    latent, width = int(head["architecture"]["latent"]), int(head["architecture"]["width"])
+    space = header.domain
+    low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (space.low, space.high))
+    domain = Domain(kind=space.kind, shape=tuple(space.shape), low=low, high=high, levels=space.levels)
+    if problem := fits(domain):
+        raise ValueError(problem)
+    classes, request = tuple(header.classes), header.request
     with torch.device("meta"):  # no more is allocated than the file holds
-        generator = Generator(domain, len(classes), latent=latent, width=width)
-        classifier = Classifier(domain, len(classes), width=width)
-    parts: dict[str, nn.Module] = {"generator": generator, "classifier": classifier}
-    for name, module in parts.items():
-        own = {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}
-        state = {key: value.float() if value.is_floating_point() else value for key, value in own.items()}
-        module.load_state_dict(state, assign=True)
+        generator = Generator(domain, len(classes), latent=request.latent, width=request.width)
+        classifier = Classifier(domain, len(classes), width=request.width)
+    for part, module in (("generator", generator), ("classifier", classifier)):
+        own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+        module.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in own.items()}, assign=True)
         module.eval().requires_grad_(False)
-    return Kept(generator=generator, classifier=classifier, domain=domain, classes=classes, about=dict(head["about"]))
+    return GenerativeModel(
+        generator=generator, classifier=classifier, domain=domain, classes=classes, request=request, facts=header.facts
+    )

@@ -12,16 +12,13 @@ Odena, Olah & Shlens 2017, section 4, with these deviations:
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.analysis.folder_result import Result
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, option
@@ -29,13 +26,14 @@ from brinell.engine.plan import choose_device
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name
-from brinell.studies.generator.generator import Kept, load
+from brinell.studies.generator import TrainGeneratorRequest
+from brinell.studies.generator.generator import GenerativeModel, GeneratorFacts, load
 from brinell.studies.generator.networks import Classifier, Critic, Generator, fits, initialise
-from brinell.studies.generator.request import TrainGeneratorRequest
+from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.kit import Call
 
 REPORT_EVERY = 500
-"""Steps between two reports."""
+"""Steps between two messages."""
 RECOUNT = 20
 """Batches by which the batch statistics of the mean generator are taken."""
 BATCH_SIZE = 64
@@ -44,25 +42,56 @@ CLASS_WEIGHT = 0.5
 """Weight of the generator's class loss relative to the adversarial loss."""
 MEAN_OVER = 0.999
 """Decay of the mean of the generator's weights."""
+FEWEST = 20
+"""Samples that each class must have."""
 
 
-class Report(NamedTuple):
-    """How far training has come."""
+def carry_out(call: Call) -> GeneratorResult:
+    """Train the generator that a call asks for, and write its file.
 
-    step: int
-    seconds: float
-    critic: float
-    """The critic's hinge loss: 2 where it cannot tell drawn from real, 0 where it always can."""
-    real_classes: float
-    """Share of real inputs whose class the auxiliary head names, in the last batch."""
-    drawn_classes: float
-    """The same for drawn inputs and intended classes."""
+    Raises:
+        RequestError: the data cannot be learned from, or the file cannot be written.
+        ModelError: training diverged.
+    """
+    out, request = call.file(), call.request
+    check_safetensors_name(out, "a generator")
+    device = choose_device(request.device)
+    dataset: Dataset = call.dataset() or open_data(request.data)
+    if problem := fits(dataset.domain):
+        raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
+    labels = np.asarray(dataset.labels(), dtype=np.int64)[: count_samples(request.samples, len(dataset))]
+    counts = np.bincount(labels, minlength=len(dataset.classes))
+    if counts.min() < FEWEST:
+        poor = dataset.classes[int(counts.argmin())]
+        raise RequestError(
+            f"class {poor!r} of {dataset.name} has {counts.min()} samples, too few to draw it from: give {FEWEST} or more of each"
+        )
+    x, y = dataset.load(range(len(labels))).to(device), torch.from_numpy(labels).to(device)
+    if bool((x == x[:1]).all()):
+        raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
+    generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, call.progress.note)
+    GenerativeModel(
+        generator=generator,
+        classifier=classifier,
+        domain=dataset.domain,
+        classes=tuple(dataset.classes),
+        request=request,
+        facts=GeneratorFacts(data_digest=dataset.digest(), samples=len(labels), steps=steps),
+    ).save(out)
+    return GeneratorResult(
+        generator=str(out),
+        data=request.data,
+        bytes=out.stat().st_size,
+        steps=steps,
+        samples=len(labels),
+        digest=load(out).digest(),
+    )
 
 
 def train(
-    x: Tensor, y: Tensor, domain: Domain, classes: int, config: TrainGeneratorRequest, tell: Callable[[Report], None]
+    x: Tensor, y: Tensor, domain: Domain, classes: int, request: TrainGeneratorRequest, note: Callable[[str], None]
 ) -> tuple[Generator, Classifier, int]:
-    """Train both networks on inputs `x` (n, C, H, W) of classes `y` (n,) int64.
+    """Train both networks on inputs `x` (n, C, H, W) of classes `y` (n,) int64; `note` is told how far it has come.
 
     Returns:
         The generator and the auxiliary classifier, both in evaluation mode, and the number of steps.
@@ -70,28 +99,28 @@ def train(
     Raises:
         ModelError: training diverged.
     """
-    rng = torch.Generator().manual_seed(config.seed)
+    rng = torch.Generator().manual_seed(request.seed)
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own before they get ours
-        generator = Generator(domain, classes, latent=config.latent, width=config.width)
-        critic = Critic(domain, classes, width=config.width)
+        generator = Generator(domain, classes, latent=request.latent, width=request.width)
+        critic = Critic(domain, classes, width=request.width)
     initialise(generator, rng)
     initialise(critic, rng)
-    training = _Training(generator.to(x.device), critic.to(x.device), x, y, config, rng)
-    steps = training.run(tell)
+    training = _Training(generator.to(x.device), critic.to(x.device), x, y, request, rng)
+    steps = training.run(note)
     return training.mean.eval(), critic.seen.eval(), steps
 
 
 class _Training:
     def __init__(
-        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, config: TrainGeneratorRequest, rng: torch.Generator
+        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, request: TrainGeneratorRequest, rng: torch.Generator
     ) -> None:
-        self.generator, self.critic, self.x, self.y, self.config, self.rng = generator, critic, x, y, config, rng
+        self.generator, self.critic, self.x, self.y, self.request, self.rng = generator, critic, x, y, request, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
-        self.draws = torch.optim.Adam(generator.parameters(), lr=config.rate / 2, betas=(0.5, 0.99))
-        self.judges = torch.optim.Adam(critic.parameters(), lr=config.rate, betas=(0.5, 0.99))
+        self.draws = torch.optim.Adam(generator.parameters(), lr=request.rate / 2, betas=(0.5, 0.99))
+        self.judges = torch.optim.Adam(critic.parameters(), lr=request.rate, betas=(0.5, 0.99))
         self.order = torch.empty(0, dtype=torch.int64)
 
-    def run(self, tell: Callable[[Report], None]) -> int:
+    def run(self, note: Callable[[str], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
         start, step = time.perf_counter(), 0
         for _ in range(20):
@@ -105,21 +134,23 @@ class _Training:
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
                     raise ModelError(f"the training of the generator diverged: lower {option('rate')}, or take another seed")
-                tell(Report(step, time.perf_counter() - start, critic, real, drawn))
+                note(
+                    f"step {step}, {time.perf_counter() - start:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn "
+                    f"from real), classes named {100 * real:.0f} % of real and {100 * drawn:.0f} % of drawn inputs"
+                )
         self._recount()
         return step
 
     def _share(self, step: int, seconds: float) -> float:
         """Completed share of the training."""
-        return step / self.config.steps if self.config.steps is not None else seconds / (60 * self.config.minutes)
+        return step / self.request.steps if self.request.steps is not None else seconds / (60 * self.request.minutes)
 
     def _decay(self, share: float) -> None:
         """Set the learning rates: constant for half of the training, then down to 2 % linearly; `share` is the completed part."""
-        for optimizer, rate in ((self.draws, self.config.rate / 2), (self.judges, self.config.rate)):
+        for optimizer, rate in ((self.draws, self.request.rate / 2), (self.judges, self.request.rate)):
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
     def _rows(self) -> Tensor:
-        """Indices of the next batch."""
         size = BATCH_SIZE
         if len(self.order) < size:
             self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-size // len(self.x)))
@@ -127,8 +158,7 @@ class _Training:
         return rows.to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:
-        """(n, latent): random latent vectors."""
-        return torch.randn(len(labels), self.config.latent, generator=self.rng).to(labels.device)
+        return torch.randn(len(labels), self.request.latent, generator=self.rng).to(labels.device)
 
     def _judge(self) -> tuple[float, float]:
         """One step of the critic: its hinge loss, and how many classes it names."""
@@ -160,7 +190,6 @@ class _Training:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
-        """Update the moving average of the generator's weights."""
         weight = 1 - min(MEAN_OVER, (1 + step) / (10 + step))
         for mean, current in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
             mean.lerp_(current, weight)
@@ -176,87 +205,3 @@ class _Training:
         for _ in range(RECOUNT):
             y = self.y[self._rows()]
             self.mean(self._latents(y), y)
-
-
-FEWEST = 20
-"""Samples that each class must have."""
-
-
-class GeneratorResult(Result):
-    """What `brinell train-generator --json` prints."""
-
-    generator: str
-    """The file."""
-    data: str
-    """The data, as they were named."""
-    bytes: int
-    """Its size."""
-    steps: int
-    """Updates of both networks."""
-    samples: int
-    """Inputs that it learned from."""
-    digest: str
-    """Hash of all that its drawings depend on."""
-
-
-def carry_out(call: Call) -> GeneratorResult:
-    """Train the generator that a call asks for.
-
-    Raises:
-        RequestError: what cannot be carried out.
-    """
-    out = call.file()
-
-    def tell(report: Report) -> None:
-        """Print a training report."""
-        call.progress.note(
-            f"step {report.step}, {report.seconds:.0f} s: critic's loss {report.critic:.2f}, classes named "
-            f"{100 * report.real_classes:.0f} % of real and {100 * report.drawn_classes:.0f} % of drawn inputs"
-        )
-
-    generator = train_generator(call.request, out, tell, dataset=call.dataset())
-    return GeneratorResult(
-        generator=str(out),
-        data=call.request.data,
-        bytes=out.stat().st_size,
-        steps=generator.about["steps"],
-        samples=generator.about["samples"],
-        digest=generator.digest(),
-    )
-
-
-def lines(result: GeneratorResult) -> Iterator[str]:
-    """The result as a terminal shows it."""
-    yield f"{result.samples} inputs, {result.steps} steps, {result.bytes:,} bytes"
-    yield f"generator: {result.generator} (brinell unrestricted --data {result.data!r} --generator {result.generator})"
-
-
-def train_generator(
-    request: TrainGeneratorRequest, out: Path, tell: Callable[[Report], None], *, dataset: Dataset | None = None
-) -> Kept:
-    """Train, write the file, and hand back what it holds; `dataset` is in memory, in place of `request.data`.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
-    """
-    check_safetensors_name(out, "a generator")
-    device = choose_device(request.device)
-    dataset = open_data(request.data) if dataset is None else dataset
-    if problem := fits(dataset.domain):
-        raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
-    labels = np.asarray(dataset.labels(), dtype=np.int64)[: count_samples(request.samples, len(dataset))]
-    counts = np.bincount(labels, minlength=len(dataset.classes))
-    if counts.min() < FEWEST:
-        poor = dataset.classes[int(counts.argmin())]
-        raise RequestError(
-            f"class {poor!r} of {dataset.name} has {counts.min()} samples, too few to draw it from: give {FEWEST} or more of each"
-        )
-    x, y = dataset.load(range(len(labels))).to(device), torch.from_numpy(labels).to(device)
-    if bool((x == x[:1]).all()):
-        raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
-    generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, tell)
-    settings = request.model_dump(include={"latent", "width", "rate", "seed"})
-    settings |= {"batch_size": BATCH_SIZE, "class_weight": CLASS_WEIGHT, "mean_over": MEAN_OVER}
-    about = {"data": request.data, "data_digest": dataset.digest(), "samples": len(labels), "steps": steps, **settings}
-    Kept(generator=generator, classifier=classifier, domain=dataset.domain, classes=dataset.classes, about=about).save(out)
-    return load(out)

@@ -31,7 +31,7 @@ from brinell.engine.group_attack import predict
 from brinell.models._answers import count_classes
 from brinell.store import rows
 from brinell.store.files import write_arrays
-from brinell.studies.generator.generator import Kept, load
+from brinell.studies.generator.generator import GenerativeModel, load
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.result import (
@@ -58,7 +58,7 @@ class UnrestrictedPlan(Plan):
     """A resolved unrestricted attack. Its further models are the judges."""
 
     request: UnrestrictedRequest
-    generator: Kept
+    generator: GenerativeModel
     intended: Tensor
     """(attempts,) int64: the classes that the generator is asked for."""
     target: int | None
@@ -102,9 +102,9 @@ def make_plan(call: Call) -> UnrestrictedPlan:
             target=target,
             generator=GeneratorFacts(
                 digest=generator.digest(),
-                same_data=generator.about.get("data_digest") == dataset.digest(),
-                steps=generator.about["steps"],
-                samples=generator.about["samples"],
+                same_data=generator.facts.data_digest == dataset.digest(),
+                steps=generator.facts.steps,
+                samples=generator.facts.samples,
             ),
         ),
     )
