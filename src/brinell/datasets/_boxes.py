@@ -156,17 +156,17 @@ def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation]
 
 def _read_voc(files: Sequence[Path]) -> tuple[list[Annotation], tuple[str, ...]]:
     """VOC's files, one for each picture. Classes count in sorted order; what is marked difficult is nothing to find."""
-    pictures, names = [], sorted({name for file in files for _, name, _ in _voc_rows(_voc_root(file), file)})
+    pictures, names = [], sorted({name for file in files for _, name, _ in voc_rows(voc_root(file), file)})
     for file in files:
-        root = _voc_root(file)
-        rows = list(_voc_rows(root, file))
+        root = voc_root(file)
+        rows = list(voc_rows(root, file))
         boxes, labels, crowd = zip(*rows, strict=True) if rows else ((), (), ())
         objects = make_objects(boxes, [names.index(label) for label in labels], crowd, str(file))
         pictures.append(Annotation(root.findtext("filename") or f"{file.stem}.jpg", objects))
     return pictures, tuple(names)
 
 
-def _voc_root(file: Path) -> tree.Element:
+def voc_root(file: Path) -> tree.Element:
     """The content of a file of VOC; refuses definitions of entities, which such files never hold."""
     content = bounded.read(file, bounded.MOST_TEXT)
     if b"<!" in content.replace(b"<!--", b""):
@@ -177,7 +177,7 @@ def _voc_root(file: Path) -> tree.Element:
         raise RequestError(f"{file} is no XML ({one_line(error)}): restore it") from None
 
 
-def _voc_rows(root: tree.Element, file: Path) -> Iterator[tuple[tuple[float, ...], str, bool]]:
+def voc_rows(root: tree.Element, file: Path) -> Iterator[tuple[tuple[float, ...], str, bool]]:
     """The corners, counted from 0, the class and the mark of each object."""
     for entry in root.iter("object"):
         box = entry.find("bndbox")

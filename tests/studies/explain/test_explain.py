@@ -237,7 +237,7 @@ def folder(tmp_path_factory):
         annotations.append({"image_id": index, "bbox": [x_min, y_min, x_max - x_min, y_max - y_min]})
         box = f"<xmin>{x_min + 1}</xmin><ymin>{y_min + 1}</ymin><xmax>{x_max}</xmax><ymax>{y_max}</ymax>"
         size = f"<size><width>{SIDE}</width><height>{SIDE}</height></size>"
-        xml = f"<annotation>{size}<object><bndbox>{box}</bndbox></object></annotation>"
+        xml = f"<annotation>{size}<object><name>square</name><bndbox>{box}</bndbox></object></annotation>"
         (folder / "voc" / f"p{index}.xml").write_text(xml)
     (folder / "coco.json").write_text(json.dumps({"images": boxes, "annotations": annotations}))
     return folder
@@ -295,7 +295,7 @@ def test_a_damaged_file_of_ground_truth_is_reported_in_one_line(files, folder, t
                     truth = f"coco:{place / 'c.json'}"
                 for index in range(4):
                     (place / f"p{index}.xml").write_text("<annotation><size>")
-            line = r"damaged or cut short|cannot be read|Python objects"
+            line = r"damaged or cut short|cannot be read|Python objects|is no XML"
             with pytest.raises(RequestError, match=line) as error:
                 brinell.explain(Halves(), data, truth=truth, method="centre", steps=0, copies=0, out=place / "run")
             assert "\n" not in str(error.value) and "allow_pickle" not in str(error.value)

@@ -7,7 +7,7 @@ import torch
 from brinell.core.boxes import Objects, overlaps
 from brinell.core.detection import BoxForm, Scene
 from brinell.core.segmentation import IGNORED
-from brinell.studies.explain.region_criteria import ObjectLost, RegionChanged
+from brinell.studies.explain.region import ObjectLost, RegionChanged
 
 ZERO = torch.zeros(8, dtype=torch.int64)
 

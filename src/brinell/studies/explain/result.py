@@ -19,7 +19,6 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
-from brinell.analysis.saliency import rank_correlation
 from brinell.core.record import Array, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
 from brinell.reports import values as shown
@@ -59,14 +58,15 @@ SHUFFLED = {"similarity": "all layers", "complexity": "rise of entropy"}
 MEASURES = {**LOCAL, **CURVES, **FURTHER, **SHUFFLED}
 """Columns that measure a map: its position on the object, and its faithfulness to the model."""
 RANGES = {
+    "gain": (-1.0, 1.0),
+    "difference": (-1.0, 1.0),
     "infidelity": (0.0, math.inf),
     "sensitivity": (0.0, math.inf),
     "stability": (-1.0, 1.0),
     "similarity": (-1.0, 1.0),
     "complexity": (-1.0, math.inf),
 }
-"""Possible values of measures; of all others 0 to 1."""
-SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
+"""Possible values of figures that are no shares; of all others 0 to 1."""
 MOST_SAMPLES = 12
 """Largest number of samples on the page."""
 AREA = 0.2
@@ -221,17 +221,6 @@ class Pair(Result):
     (Holm 1979)."""
 
 
-class Agreement(Result):
-    """Similarity of the maps of two methods."""
-
-    first: str
-    """The first method."""
-    second: str
-    """The second method."""
-    correlation: Measure
-    """Rank correlation of their maps."""
-
-
 class ExplainResult(FolderResult):
     """What `brinell explain --json` prints."""
 
@@ -247,8 +236,6 @@ class ExplainResult(FolderResult):
     """Comparisons of the RLAB mask with each other method."""
     attainable: list[Attainable]
     """Families of comparisons, with the smallest number of samples that can decide."""
-    agreement: list[Agreement]
-    """Every pair of methods, without controls."""
 
     @property
     def has_truth(self) -> bool:
@@ -267,7 +254,7 @@ class ExplainResult(FolderResult):
             title=f"Saliency maps of {model}",
             subject="; ".join(filter(None, (*parts, f"left out: {left_out}" if left_out else ""))),
             sentences=self._sentences(),
-            blocks=[self._main_table(), *self._position(), *self._shuffled(), self._gallery(), *self._folded()],
+            blocks=[self._main_table(), *self._position(), *self._shuffled(), self._gallery(), *self._folded(), self._methods()],
             notes=self._notes(),
         )
 
@@ -287,10 +274,12 @@ class ExplainResult(FolderResult):
         if not checked:
             return []
         names = [method.name for method in checked if method.faithful]
+        if len(checked) == 1:
+            return [f"{checked[0].name} is {'' if names else 'not '}shown to be faithful."]
         if not names:
-            return [f"None of {counted(len(checked), 'method')} is shown to be faithful."]
+            return [f"None of {len(checked)} methods is shown to be faithful."]
         verb = "is" if len(names) == 1 else "are"
-        return [f"{len(names)} of {counted(len(checked), 'method')} {verb} shown to be faithful: {listed(names, len(names))}."]
+        return [f"{len(names)} of {len(checked)} methods {verb} shown to be faithful: {listed(names, len(names))}."]
 
     def _forgetting_sentences(self) -> list[str]:
         """Sentence on the methods whose maps do not change with the weights."""
@@ -441,13 +430,6 @@ class ExplainResult(FolderResult):
                 folded=True,
             ),
             Table(
-                title="Agreement of the methods",
-                columns=("method", "second method", "rank correlation"),
-                rows=[(entry.first, entry.second, _cell(entry.correlation)) for entry in self.agreement],
-                name="agreement",
-                folded=True,
-            ),
-            Table(
                 title="Every measure of every method and control",
                 columns=("method", "measure", "mean", "samples"),
                 rows=[
@@ -461,6 +443,10 @@ class ExplainResult(FolderResult):
             ),
         ]
         return [table for table in tables if table.rows and len(table.columns) > 1]
+
+    def _methods(self) -> shown.Facts:
+        """What each method is."""
+        return shown.Facts(title="What the methods are", facts=[(method.name, method.title) for method in self.facts.methods])
 
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""
@@ -544,7 +530,6 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
         methods=[_summarise_method(folder, name, faithful.get(name), forgets.get(name)) for name in names],
         pairs=pairs,
         attainable=families(len(faithful), len(forgets), compared, groups, n),
-        agreement=_agreements(folder, methods),
     )
 
 
@@ -591,18 +576,21 @@ def _gains(rows: Measured, name: str) -> Array:
     return values(rows, name, "insertion") - values(rows, name, "deletion")
 
 
-def _measure(estimate: Mean | None, possible: tuple[float, float] = SHARES) -> Measure | None:
-    """A mean with the part of its interval that is possible."""
+def _measure(estimate: Mean | None, measure: str) -> Measure | None:
+    """A mean of a measure with the part of its interval that is possible."""
     if estimate is None:
         return None
-    low, high = (None, None) if estimate.interval is None else np.clip(estimate.interval, *possible).tolist()
+    low, high = (None, None) if estimate.interval is None else np.clip(estimate.interval, *RANGES.get(measure, (0, 1))).tolist()
     return Measure(value=estimate.value, low=low, high=high, n=estimate.n)
 
 
 def _summarise_method(folder: Folder[Measured], name: str, faithful_p: float | None, forgets: Any) -> MethodResult:
     rows = folder.rows
     index, groups = _method_rows(rows, name), _sample_groups(rows, name)
-    means = {measure: _measure(mean(values(rows, name, measure), groups), RANGES.get(measure, SHARES)) for measure in MEASURES}
+    means = {
+        measure: _measure((mean_difference if measure in RANGES else mean)(values(rows, name, measure), groups), measure)
+        for measure in MEASURES
+    }
     return MethodResult(
         name=name,
         queries=float((rows.forwards[index] + rows.backwards[index]).mean()),
@@ -612,7 +600,7 @@ def _summarise_method(folder: Folder[Measured], name: str, faithful_p: float | N
         faithful_p=faithful_p,
         forgets=forgets,
         cascade=_cascade_means(folder, name, groups),
-        gain=_measure(mean_difference(_gains(rows, name), groups), DIFFERENCES),
+        gain=_measure(mean_difference(_gains(rows, name), groups), "gain"),
         **means,
     )
 
@@ -624,7 +612,7 @@ def _cascade_means(folder: Folder[Measured], name: str, groups: Array) -> list[M
         return None
     arrays = _arrays(folder.path, "maps", lambda key: key.startswith(f"cascade/{name}/"))
     correlations = np.stack([arrays[f"cascade/{name}/{sample}"] for sample in folder.rows.sample_id[index].tolist()])
-    means = [_measure(mean(stage, groups), DIFFERENCES) for stage in correlations.T]
+    means = [_measure(mean_difference(stage, groups), "similarity") for stage in correlations.T]
     return [measure for measure in means if measure is not None]
 
 
@@ -663,28 +651,13 @@ def _compare_methods(rows: Measured, names: list[str], measure: str) -> list[Pai
     for baseline in [name for name in names if name != reference]:
         differences, groups = values(rows, reference, measure) - values(rows, baseline, measure), _sample_groups(rows, reference)
         estimate = mean_difference(differences, groups)
-        if estimate is not None and (difference := _measure(estimate, DIFFERENCES)) is not None:
+        if estimate is not None and (difference := _measure(estimate, "difference")) is not None:
             comparisons.append((baseline, difference, estimate.p))
     corrected = holm([p for _, _, p in comparisons])
     return [
         Pair(method=reference, baseline=baseline, measure=measure, difference=difference, p=p)
         for (baseline, difference, _), p in zip(comparisons, corrected, strict=True)
     ]
-
-
-def _agreements(folder: Folder[Measured], names: list[str]) -> list[Agreement]:
-    """Rank correlations of the maps of every pair of methods, without controls."""
-    samples = sorted(set(folder.rows.sample_id.tolist()))
-    arrays = load_maps(folder.path, samples)
-    maps = {name: [arrays[name, sample] for sample in samples] for name in names}
-    groups, agreements = _sample_groups(folder.rows, names[0]), []
-    for position, name in enumerate(names):
-        for second in names[position + 1 :]:
-            correlations = np.array([rank_correlation(a, b) for a, b in zip(maps[name], maps[second], strict=True)])
-            measure = _measure(mean(correlations, groups), DIFFERENCES)
-            if measure is not None:
-                agreements.append(Agreement(first=name, second=second, correlation=measure))
-    return agreements
 
 
 def _arrays(path: Path, folder: str, select: Callable[[str], bool]) -> Mapping[str, Array]:

@@ -16,7 +16,6 @@ beat           the QRS complex of heartbeats that are cut around their R peak: `
 import csv
 import io
 import json
-import xml.etree.ElementTree as xml
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
 from brinell.core.suggestions import suggestion
+from brinell.datasets._boxes import voc_root, voc_rows
 from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._listing import crop_centre, open_picture
 from brinell.explainers._asking import places_of
@@ -178,16 +178,10 @@ def _read_voc(path: Path, dataset: Dataset, options: Mapping[str, str]) -> Groun
         file = _find_file(path, names[sample], ".xml")
         if file is None:
             return None
-        root = xml.fromstring(bounded.read(file, bounded.MOST_TEXT))
-        size = int(_element_text(root, "size/width", file)), int(_element_text(root, "size/height", file))
-        boxes = [
-            (x_min - 1, y_min - 1, x_max, y_max)  # pixels are counted from 1, both ends included
-            for x_min, y_min, x_max, y_max in (
-                tuple(float(_element_text(element, f"bndbox/{side}", file)) for side in ("xmin", "ymin", "xmax", "ymax"))
-                for element in root.iter("object")
-            )
-        ]
-        return _fill_boxes(boxes, size, dataset, options, file) if boxes else None
+        root = voc_root(file)
+        boxes = [corners for corners, _, _ in voc_rows(root, file)]
+        width, height = (int(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
+        return _fill_boxes(boxes, (width, height), dataset, options, file) if boxes else None
 
     return GroundTruth(mask=mask)
 
@@ -260,13 +254,6 @@ def _find_file(folder: Path, name: str, suffix: str) -> Path | None:
         if file.is_file():
             return file
     return None
-
-
-def _element_text(element: xml.Element, path: str, file: Path) -> str:
-    text = element.findtext(path)
-    if text is None:
-        raise RequestError(f"{file} has no {path}: it is not an annotation in Pascal VOC's format")
-    return text
 
 
 Reader = Callable[[Path, Dataset, Mapping[str, str]], GroundTruth]
