@@ -10,10 +10,7 @@ import brinell
 import brinell.studies
 from _hardening import MODEL, samples
 from _pictures import write_pictures
-from brinell.engine.sources import open_data
 from brinell.studies import register
-from brinell.studies.review import ReviewRequest, page, run
-from brinell.studies.review.records import Answer
 from brinell.testing import studies as rules
 
 for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
@@ -50,14 +47,6 @@ AGENT = {
     "steps": 40,
     "eps": "2",
 }
-
-
-def make_review(folder):
-    """A review whose pairs somebody has judged."""
-    request = ReviewRequest(**REVIEW)
-    review = run.make_review(request, open_data(request.data), folder)
-    review.add([Answer(trial=t.number, reviewer="", differs=t.eps > 0.2, named=None, seconds=1.0) for t in review.trials])
-    page.write(folder)
 
 
 class Needs:

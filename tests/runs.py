@@ -20,11 +20,8 @@ from filelock import FileLock
 
 import brinell
 from _pictures import write_pictures
+from _reviews import make_review
 from _spots import VANISHING, Spots, entries, spots
-from brinell.engine.sources import open_data
-from brinell.studies.review import ReviewRequest, page
-from brinell.studies.review.records import Answer
-from brinell.studies.review.run import make_review
 
 EPS = "2/255,6/255"
 ATTACKS = ["fgsm", "pgd?steps=3"]
@@ -245,12 +242,7 @@ def review_run(finished_runs: Runs, patterns: Specs) -> Path:
     """A review that one person has finished: differences above 2/255 are seen."""
 
     def make(out: Path) -> None:
-        request = ReviewRequest(data=patterns.data, trials=8, eps=EPS)
-        review = make_review(request, open_data(request.data), out)
-        review.add(
-            [Answer(trial=t.number, reviewer="", differs=t.eps > 2.5 / 255, named=None, seconds=1.0) for t in review.trials]
-        )
-        page.write(out)
+        make_review(out, lambda eps: eps > 2.5 / 255, data=patterns.data, trials=8, eps=EPS)
 
     return finished_runs.make("review", make)
 

@@ -31,7 +31,7 @@ from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricResult
 from brinell.studies.per_class.results import StudyResult
 from brinell.studies.report.run import ReportResult
-from brinell.studies.review.analysis import ReviewResult
+from brinell.studies.review.result import ReviewResult
 from brinell.studies.smooth.result import SmoothResult
 from brinell.studies.transfer.result import TransferResult
 from brinell.studies.unrestricted.result import UnrestrictedResult

@@ -8,8 +8,9 @@ import pytest
 
 import brinell
 from _hardening import MODEL
+from _reviews import make_review
 from _study_edits import Edit, edit_header, save_manifest
-from _study_examples import AGENT, EXAMPLES, Needs, make_review
+from _study_examples import AGENT, EXAMPLES, REVIEW, Needs
 from brinell import calls
 from brinell.core.errors import BrinellError
 from brinell.store import differences
@@ -28,7 +29,7 @@ def honest(tmp_path_factory):
 
     def make(verb):
         if not (folder / verb).exists() and verb == "review":
-            make_review(folder / verb)
+            make_review(folder / verb, lambda eps: eps > 0.2, **REVIEW)
         elif not (folder / verb).exists():
             calls.call_of(register.load(verb))(**EXAMPLES[verb] | needs(verb), out=folder / verb)
         return folder / verb

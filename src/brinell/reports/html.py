@@ -44,12 +44,14 @@ def page(report: Report) -> str:
     return render("page.html", report=report, figure=figure, blocks=blocks)
 
 
-def render(name: str, **values: Any) -> str:
-    """A page from a template of this room, which holds the style, the script and their policy."""
+def render(template: str | Path, **values: Any) -> str:
+    """A page from a template of this room, which holds style, script and policy, or from a file that extends such a template."""
     code = script()
     digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
+    shared = environment()
     try:
-        return environment().get_template(name).render(values | {"script": Markup(code), "script_digest": digest})
+        source = shared.get_template(template) if isinstance(template, str) else shared.from_string(template.read_text("utf-8"))
+        return source.render(values | {"script": Markup(code), "script_digest": digest})
     except jinja2.UndefinedError as error:
         raise LookupError(str(error)) from None
 

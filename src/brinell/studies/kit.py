@@ -156,6 +156,8 @@ class Study:
     proven: Reference | None = None
     """`(folder) -> mapping of samples to budgets`: the largest budget at which each sample is proven robust, 0 without a proof.
     Only proofs about the model itself count."""
+    growing: tuple[str, ...] = ()
+    """Files that change after the folder is finished, such as answers of people, and those that follow from them."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None
@@ -228,7 +230,8 @@ class Study:
         if self.facts is not None:
             fields["facts"] = (self.resolve(self.facts), ...)
         manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
-        return Table(Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest), self.resolve(self.rows))
+        layout = Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest, derived=self.growing)
+        return Table(layout, self.resolve(self.rows))
 
     def open_folder(self, folder: Path) -> Any:
         """Result of a folder from its rows, request and facts."""

@@ -56,7 +56,7 @@ class Folder(Generic[Rows]):
             "models": [model["name"] for model in self.manifest["models"]],
             "seconds": float(self.manifest["seconds"]),
             "request": self.request,
-            "facts": self.facts,
+            **({} if self.facts is None else {"facts": self.facts}),
         }
 
 

@@ -47,7 +47,7 @@ def open_plan(
     """A plan over the samples and models that a call gives or names.
 
     Args:
-        call: its request has data, model and device, and with samples also select and seed; without samples all are taken.
+        call: its request has data; model and device are optional, samples too, with select and seed; without them all are taken.
         kind: the class of the plan.
         usual_samples: number of samples where the request names none; by default all.
         more_models: settings that name the further models of the plan.
@@ -76,14 +76,14 @@ def open_plan(
         labels=labels[ids],
         models=models,
         more_models={f"{setting} {name}": model for setting, group in further.items() for name, model in group.items()},
-        device=choose_device(request.device),
+        device=choose_device(getattr(request, "device", "cpu")),
         **fields,
     )
 
 
 def _open_models(call: Call, setting: str, dataset: Dataset, labels: Array) -> dict[str, Model]:
     """The models of a setting by name, checked against the data."""
-    specs = getattr(call.request, setting)
+    specs = getattr(call.request, setting, None) or ()
     specs = (specs,) if isinstance(specs, str) else specs
     models = call.models(setting) or tuple(model_opener(spec, dataset)() for spec in specs)
     for model in models:

@@ -9,6 +9,7 @@ import torch
 
 import brinell
 from _browser import check_everywhere, chromium, open_page
+from _reviews import make_review
 from brinell.core.errors import RequestError
 from brinell.engine.sources import open_data
 from brinell.store.run import Run
@@ -16,10 +17,7 @@ from brinell.studies.epsilon import page
 from brinell.studies.epsilon.evidence import load_examples
 from brinell.studies.epsilon.perception import psnr, rescale, ssim
 from brinell.studies.epsilon.records import load_folder, sample_limits
-from brinell.studies.review import ReviewRequest
-from brinell.studies.review.analysis import thresholds
-from brinell.studies.review.records import Answer, Review
-from brinell.studies.review.run import make_review
+from brinell.studies.epsilon.run import load_thresholds
 
 N = 60
 
@@ -39,9 +37,8 @@ def result(run, tmp_path_factory):
 
 def answer_review(folder, eps):
     """A review of digits in which changes of `eps` and more are noticed."""
-    request = ReviewRequest(data="digits", norm="linf", trials=80, change="noise", eps="0.01,0.03,0.05,0.07,0.1,0.2")
-    review = make_review(request, open_data("digits"), folder)
-    review.add([Answer(trial=t.number, reviewer="ann", differs=t.eps >= eps, named=t.label, seconds=1.0) for t in review.trials])
+    settings = {"norm": "linf", "trials": 80, "change": "noise", "eps": "0.01,0.03,0.05,0.07,0.1,0.2"}
+    make_review(folder, lambda size: size >= eps, lambda size, label: label, **settings)
     return folder
 
 
@@ -90,7 +87,7 @@ def test_the_page_in_a_browser(result):
 
 def test_answers_of_people_replace_other_evidence(tmp_path):
     review = answer_review(tmp_path / "review", 0.06)
-    threshold = thresholds(Review.open(review))
+    (threshold,) = load_thresholds([str(review)])
     assert 0.05 < threshold.overall < 0.07 and threshold.answers == 80
     result = brinell.epsilon("digits", samples=N, evidence=str(review), norm="linf", out=tmp_path / "advice")
     (linf,) = result.norms
@@ -105,7 +102,7 @@ def test_answers_of_people_replace_other_evidence(tmp_path):
 
 def test_evidence_that_does_not_fit_is_refused(run, tmp_path):
     blind = tmp_path / "blind"
-    make_review(ReviewRequest(data="digits", norm="linf", trials=10, eps="0.1"), open_data("digits"), blind)
+    brinell.review("digits", norm="linf", trials=10, eps="0.1", out=blind)
     for evidence, settings, text in (
         (str(run), {"norm": "l2"}, "is evidence for linf, which the request leaves out: add linf to"),
         (str(tmp_path), {}, "no run folder"),

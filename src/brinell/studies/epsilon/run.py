@@ -21,6 +21,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import model_opener
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
+from brinell.store.folder import verb_of
 from brinell.studies.epsilon import page, perception
 from brinell.studies.epsilon.analysis import EpsilonResult, summarise
 from brinell.studies.epsilon.class_distances import class_means
@@ -38,9 +39,8 @@ from brinell.studies.epsilon.evidence import (
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.kit import Call
-from brinell.studies.review.analysis import thresholds
-from brinell.studies.review.records import LAYOUT as REVIEW
-from brinell.studies.review.records import Review
+from brinell.studies.review import STUDY as REVIEW
+from brinell.studies.review.result import ReviewResult
 
 NORMS = ("linf", "l2", "l1", "l0")
 MOST_BYTES = 4 * 2**30
@@ -407,6 +407,19 @@ def carry_out(call: Call) -> EpsilonResult:
 
 
 def load_thresholds(folders: Sequence[str]) -> list[Threshold]:
-    """Load the thresholds of the folders that contain reviews."""
-    reviews = [folder for folder in folders if REVIEW.has(Path(folder))]
-    return [Threshold(folder=folder, **thresholds(Review.open(folder))._asdict()) for folder in reviews]
+    """Thresholds of the folders that hold reviews.
+
+    Raises:
+        RequestError: a review is damaged, or has too few answers.
+    """
+    thresholds = []
+    for folder in (folder for folder in folders if verb_of(Path(folder)) == REVIEW.verb):
+        review: ReviewResult = REVIEW.open_folder(Path(folder))
+        overall = None if review.overall is None else review.overall.size
+        if overall is None:
+            raise RequestError(f"the answers in {folder} are too few for a threshold: judge more pairs")
+        per_class = {entry.class_: entry.size for entry in review.per_class if entry.size}
+        thresholds.append(
+            Threshold(folder=folder, norm=review.request.norm, overall=overall, per_class=per_class, answers=review.answers)
+        )
+    return thresholds

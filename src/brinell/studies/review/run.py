@@ -10,6 +10,10 @@ Three kinds of change:
 Every changed picture is rounded to 8 bits, as on a screen. Its size is measured after clipping and rounding.
 """
 
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,58 +25,96 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, has_broken
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.job import refuse_request
-from brinell.engine.sources import open_data
+from brinell.store import rows
+from brinell.store.files import write_arrays
 from brinell.store.run import Run
-from brinell.studies.kit import Call
-from brinell.studies.review import ReviewOptions, ReviewRequest, page
-from brinell.studies.review.analysis import ReviewResult, summarise
-from brinell.studies.review.records import ANSWERS, LAYOUT, Review, Trial
+from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.review import STUDY, ReviewOptions, ReviewRequest
+from brinell.studies.review.result import ANSWERS, PAIRS, ReviewResult, Trials
+from brinell.studies.work import carry_out as make_folder
+from brinell.studies.work import open_plan
 
 POOL = 5000
 """Samples are drawn from at most the first 5000 of the data."""
 
 
-def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Review:
-    """Draw the trials, change the pictures, and write the folder of the review.
+@dataclass(frozen=True, kw_only=True)
+class ReviewPlan(Plan):
+    """The pairs of a review, in the order of presentation."""
+
+    trials: Trials | None = None
+    pairs: Mapping[str, Array] | None = None
+    """`clean` and `changed`, uint8 (n, H, W, C)."""
+
+
+def make_plan(call: Call) -> ReviewPlan:
+    """Draw the trials and change the pictures.
 
     Raises:
-        RequestError: the data are not pictures, the change or run does not fit, or the folder is not empty.
+        RequestError: the data are not pictures, or the change or run does not fit.
     """
-    LAYOUT.begin(folder)
+    request: ReviewRequest = call.request
+    plan = open_plan(call, ReviewPlan)
+    dataset = plan.dataset
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
         raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
     if request.change.startswith("run:"):
         ids, clean, changed, eps = _load_pairs(request, dataset, rng)
     elif request.change in ("crafted", "noise"):
-        ids, clean, changed, eps = _make_pairs(request, dataset, rng)
+        ids, clean, changed, eps = _make_pairs(request, plan, rng)
     else:
         raise RequestError(f"change={request.change}: it is crafted, noise or run:FOLDER")
-    labels = np.asarray(dataset.labels())[ids]
     order = rng.permutation(len(ids))
-    changed_left = rng.random(len(ids)) < 0.5
-    trials = [
-        Trial(number=i, sample_id=int(ids[j]), label=int(labels[j]), eps=float(eps[j]), changed_left=bool(changed_left[i]))
-        for i, j in enumerate(order)
-    ]
+    trials = rows.build(
+        Trials,
+        len(ids),
+        sample_id=ids[order],
+        label=np.asarray(dataset.labels())[ids][order],
+        eps=eps[order],
+        changed_left=rng.random(len(ids)) < 0.5,
+    )
     pairs = {"clean": clean[order], "changed": changed[order]}
-    settings = request.model_dump(mode="json")
-    return Review.make(folder, settings, dataset.classes, trials, pairs)
+    drawn = np.unique(ids)
+    return replace(plan, ids=drawn, labels=np.asarray(dataset.labels())[drawn], trials=trials, pairs=pairs)
 
 
-def resume_review(request: ReviewRequest, folder: Path) -> Review | None:
-    """The review in a folder, to resume it; None if the folder holds none.
+def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
+    """The pairs, which are made at once."""
+    return [Piece(name=f"{len(plan.ids)} pictures", make=partial(_write_pairs, plan), files=(PAIRS,))]
+
+
+def _write_pairs(plan: ReviewPlan) -> Trials | None:
+    write_arrays(plan.folder / PAIRS, plan.pairs or {})
+    return plan.trials
+
+
+def carry_out(call: Call) -> ReviewResult:
+    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results.
 
     Raises:
-        RequestError: the folder holds another review.
+        RequestError: the request does not fit, or a file of answers belongs to another review.
     """
-    if not LAYOUT.has(folder):
-        return None
-    review = Review.open(folder)
-    if dict(review.request) != request.model_dump(mode="json"):
-        refuse_request(LAYOUT, folder, review.request, request)
-    return review
+    options: ReviewOptions = call.options
+    result: ReviewResult = make_folder(call)
+    for file in options.answers:
+        result.add(Path(file))
+    return _refresh(result) if options.answers else result
+
+
+def repeat(call: Call, folder: Path) -> None:
+    """Make the pairs of a review again, with the answers that its folder holds."""
+    result: ReviewResult = make_folder(call)
+    if (folder / ANSWERS).exists():
+        shutil.copyfile(folder / ANSWERS, Path(result.folder) / ANSWERS)
+        _refresh(result)
+
+
+def _refresh(result: ReviewResult) -> ReviewResult:
+    """Count the answers again, and write the page."""
+    counted: ReviewResult = STUDY.open_folder(Path(result.folder))
+    counted.write()
+    return counted
 
 
 def _split_trials(request: ReviewRequest) -> tuple[int, int]:
@@ -81,14 +123,15 @@ def _split_trials(request: ReviewRequest) -> tuple[int, int]:
     return request.trials - equal, equal
 
 
-def _make_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+def _make_pairs(request: ReviewRequest, plan: Plan, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
     """Draw samples, and change them by a crafted direction or by noise; returns the values of `_quantise_pairs`."""
     budgets = [value for value in parse_eps(request.eps).values if value > 0]
     if not budgets:
         raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
     n, equal = _split_trials(request)
-    labels = np.asarray(dataset.labels())
-    ids = _draw_balanced(labels[:POOL], n + equal, rng)
+    dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
+    pool = plan.ids[:POOL]
+    ids = pool[_draw_balanced(labels[pool], n + equal, rng)]
     if request.change == "crafted" and len(np.unique(labels[ids])) < 2:
         raise RequestError(f"{dataset.name} has one class, but change=crafted needs a second one: use change=noise")
     # The k-th sample of a class has the k-th size in turn, so each class has all sizes equally often.
@@ -177,34 +220,3 @@ def _quantise_pairs(
             f"the smallest size is {float((high - low).max()) / 255:.2g}"
         )
     return ids, clean, changed, size
-
-
-def carry_out(call: Call) -> ReviewResult:
-    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results.
-
-    Raises:
-        RequestError: the request does not fit, or a file of answers belongs to another review.
-    """
-    request: ReviewRequest = call.request
-    options: ReviewOptions = call.options
-    folder = call.folder(request.data)
-    review = resume_review(request, folder) if call.resume else None
-    review = review or make_review(request, call.dataset() or open_data(request.data), folder)
-    for file in options.answers:
-        review.add(review.read(Path(file)))
-    page.write(folder)
-    return summarise(review)
-
-
-def repeat(call: Call, folder: Path) -> None:
-    """Make the pairs of a review again, with the answers that its folder holds."""
-    out = call.folder(call.request.data)
-    review = make_review(call.request, call.dataset() or open_data(call.request.data), out)
-    if (folder / ANSWERS).exists():
-        review.add(review.read(folder / ANSWERS))
-    page.write(out)
-
-
-def open_result(folder: Path) -> ReviewResult:
-    """The result of a review, from its records alone."""
-    return summarise(Review.open(folder))

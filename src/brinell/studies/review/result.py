@@ -1,0 +1,391 @@
+"""Pairs and answers of a review, the thresholds that follow from them, and the report."""
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import OfClass, Rate
+from brinell.analysis.robust_accuracy import class_name, rate
+from brinell.core import bounded
+from brinell.core.errors import RequestError, one_line
+from brinell.core.record import Array, column
+from brinell.manifest import Amount, Content, Count, Listing, fault
+from brinell.reports import html
+from brinell.reports.numbers import counted, distance, short
+from brinell.reports.values import Curve, Detail, Figures, Link, Measure, Note, Percent, Prose, Report, Series, Step, Table
+from brinell.store import parquet, rows
+from brinell.store.files import read_arrays, write_text
+from brinell.studies.result import Folder, FolderResult
+from brinell.studies.review import ReviewRequest
+from brinell.studies.review.psychometric import fit
+
+PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.parquet", "pairs.html"
+"""Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which a person judges the pairs."""
+JUMPY = 0.3
+"""Share of false alarms above which thresholds are uncertain."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """Pairs as columns, each a (rows,) array, in the order of presentation."""
+
+    sample_id: Array = column("int64", "position of the sample in the data")
+    label: Array = column("int32", "class of the clean picture")
+    eps: Array = column("float64", "size of the change in the norm of the review; 0 if both pictures are equal")
+    changed_left: Array = column("bool", "true if the changed picture is on the left")
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Answers as columns, each a (rows,) array; one for each person and pair."""
+
+    trial: Array = column("int64", "number of the pair, from 0")
+    reviewer: Array = column("string", "name of the person; may be empty")
+    differs: Array = column("bool", "true if the person noticed a difference")
+    named: Array = column("int64", "class that the person saw in the changed picture; null for none of these", null=True)
+    seconds: Array = column("float64", "time from seeing the pair to the answer")
+
+    def __len__(self) -> int:
+        return len(self.trial)
+
+
+class Answer(Content):
+    """A person's answer to a pair."""
+
+    trial: Count
+    reviewer: str
+    differs: bool
+    named: Count | None
+    seconds: Amount
+
+
+class AnswerFile(Content):
+    """What the page saves."""
+
+    review: str
+    """Digest of the pairs that were judged."""
+    answers: Listing[Answer]
+
+
+class Point(Result):
+    """A point of a fitted curve with its 95 % interval."""
+
+    eps: float
+    value: float
+    low: float
+    high: float
+
+
+class Threshold(Result):
+    """The threshold of a group of answers."""
+
+    n: int
+    """Answers to changed pairs."""
+    noticed: int
+    threshold: float | None
+    """Size at which half of the changes are noticed, corrected for false alarms; null if it is outside the sizes shown."""
+    low: float | None
+    """Lower end of the 95 % interval; null if it is below all sizes shown."""
+    high: float | None
+    """Upper end; null if it is above all sizes shown."""
+    curve: list[Point]
+    """Share of pairs that are judged to differ, over the size of the change."""
+
+    @property
+    def size(self) -> float | None:
+        """The threshold, or its lower limit if fewer than half of the largest changes are noticed."""
+        return self.threshold or self.low
+
+    def cell(self) -> Detail:
+        """The threshold with its interval, for a table."""
+        if self.low is None and self.high is None:
+            text = "too few answers"
+        elif self.low is None:
+            text = f"at most {short(self.high)}"
+        else:
+            text = f"at least {short(self.low)}" if self.high is None else ""
+        return Detail(Measure(self.threshold, self.low, self.high), text)
+
+
+class ClassThreshold(Threshold, OfClass):
+    """The threshold of one class."""
+
+
+class SizeGroup(Result):
+    """How often people name the class of the picture, and notice the change, at one size of the change."""
+
+    eps: float
+    """Mean size in the group; 0 for equal pairs."""
+    right: Rate
+    noticed: Rate
+
+
+class ReviewResult(FolderResult):
+    """The result of `brinell review`."""
+
+    request: ReviewRequest
+    reviewers: list[str]
+    answers: int
+    trials: int
+    catch: int
+    """Equal pairs that were judged."""
+    false_alarms: int
+    """Equal pairs that were judged to differ."""
+    overall: Threshold | None
+    """The threshold over all classes; null before the first changed pair is judged."""
+    per_class: list[ClassThreshold]
+    """Thresholds of the classes with a judged changed pair, in the order of the classes."""
+    by_size: list[SizeGroup]
+    """Answers by size of the change, ascending."""
+
+    def add(self, file: Path) -> None:
+        """Add the answers in a file that the page saved; a later answer of a person to a pair replaces an earlier one.
+
+        Raises:
+            RequestError: the file is no file of answers, or belongs to another review.
+            StoppedError: they cannot be written.
+        """
+        try:
+            content = json.loads(bounded.text(file))
+        except (ValueError, RecursionError, OSError) as error:
+            raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
+        if reason := fault(content, AnswerFile):
+            raise RequestError(f"{file} is no file of answers: {reason}")
+        if content["review"] != self.manifest["files"][PAIRS]:
+            raise RequestError(f"{file} answers other pairs than those of {self.folder}: name the folder whose page saved it")
+        answers = answer_columns([Answer(**answer) for answer in content["answers"]])
+        _check(file, answers, self.trials, len(self.classes))
+        path = Path(self.folder) / ANSWERS
+        everything = rows.concatenate([load_answers(path), answers]) if path.exists() else answers
+        last = {key: index for index, key in enumerate(zip(everything.reviewer, everything.trial, strict=True))}
+        parquet.write_table(path, parquet.to_table(rows.take(everything, np.array([last[key] for key in sorted(last)], int))))
+
+    def write(self) -> Path:
+        """Write the page that shows the pairs, and the page of the results."""
+        trials = parquet.load_rows(Trials, Path(self.folder) / "rows.parquet")
+        pairs = read_arrays(Path(self.folder) / PAIRS)
+        digest = self.manifest["files"][PAIRS]
+        write_text(Path(self.folder) / JUDGE, judge_page(trials, pairs["clean"], pairs["changed"], self.classes, digest))
+        return super().write()
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        people = [name for name in self.reviewers if name]
+        by = f" by {', '.join(people)}" if people else ""
+        jumpy = self.catch and self.false_alarms / self.catch > JUMPY
+        judge = Step(
+            f"open {self.folder}/{JUDGE} in a browser, judge the pairs, and pass the file that it saves",
+            f"brinell review {self.folder}/run.toml --out {self.folder} --resume --answers FILE",
+        )
+        return Report(
+            verb="review",
+            title=f"Changes that people notice on {self.data}",
+            subject=f"{self.answers} of {counted(self.trials, 'pair')} judged{by}; {distance(self.request.norm)}; "
+            f"change: {self.request.change}",
+            sentences=self._sentences(),
+            blocks=() if self.overall is None else self._blocks(self.overall),
+            notes=[Note("false-alarms", "warn", "equal pairs were often judged to differ, so the thresholds are uncertain")]
+            if jumpy
+            else (),
+            steps=() if self.answers else (judge,),
+            links=(Link("Judge the pairs", JUDGE),),
+        )
+
+    def _sentences(self) -> list[str]:
+        """The answer."""
+        overall = self.overall
+        if overall is None:
+            return ["No changed pair has been judged yet."]
+        if overall.threshold is not None:
+            answer = f"A change of {short(overall.threshold)} is noticed in half of the cases."
+            answer += (
+                f" Below {short(overall.low)} most changes are not noticed."
+                if overall.low
+                else " The review has no changes that are small enough to go unnoticed."
+            )
+        elif overall.low is None and overall.high is None:
+            answer = "The answers are too few for a threshold: judge more pairs."
+        elif overall.high is None:
+            answer = "Fewer than half of the largest changes were noticed: review larger ones."
+        else:
+            answer = "More than half of the smallest changes were noticed: review smaller ones."
+        were = "was" if self.catch == 1 else "were"
+        sentences = [
+            answer,
+            f"{self.false_alarms} of {counted(self.catch, 'equal pair')} {were} judged to differ; the thresholds are corrected "
+            "for these false alarms.",
+        ]
+        decided = [(entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None]
+        if decided:
+            size, name = min(decided)
+            sentences.append(f"The most sensitive class is {name}: half of its changes are noticed at {short(size)}.")
+        return sentences
+
+    def _blocks(self, overall: Threshold) -> list[Curve | Table | Figures | Prose]:
+        sizes = [group for group in self.by_size if group.eps > 0]
+        ticks = [(group.eps, short(group.eps)) for group in sizes]
+        answers = Series(name="answers", points=[(group.eps, group.noticed) for group in sizes], band=False)
+        axis = f"size of the change, {distance(self.request.norm)}"
+        title = "Share of pairs judged to differ"
+
+        def curve(name: str, threshold: Threshold, *more: Series) -> Curve:
+            """A fitted curve over the logarithm of the size."""
+            points = [(point.eps, Percent(point.value, point.low, point.high)) for point in threshold.curve]
+            return Curve(
+                title=name, series=[Series(name="fitted curve", points=points), *more], ticks=ticks, axis=axis, logarithmic=True
+            )
+
+        groups = [("all classes", overall), *((entry.name, entry) for entry in self.per_class)]
+        return [
+            curve(title, overall, answers),
+            Table(
+                title="Class by class",
+                columns=("class", "half noticed at", "noticed", "pairs"),
+                rows=[(name, entry.cell(), entry.noticed, entry.n) for name, entry in groups],
+                text="Size at which half of the changes are noticed, corrected for false alarms, with 95 % intervals. Two "
+                "classes differ only if their intervals hardly overlap.",
+                name="thresholds",
+                terminal=True,
+            ),
+            Figures(
+                title="The curve of each class",
+                figures=[curve(entry.name, entry) for entry in self.per_class],
+                text=f"{title}, by size of the change; the band is a 95 % interval of the fitted curve.",
+            ),
+            Table(
+                title="Is it still the same class?",
+                columns=("size", "class correct", "judged to differ"),
+                rows=[(group.eps, group.right, group.noticed) for group in self.by_size],
+                text="How often people named the correct class of the changed picture, and how often they noticed a difference. "
+                "A budget preserves the class if people name it as often as at size 0, where both pictures are equal.",
+                name="sizes",
+            ),
+            Prose(
+                title="Method",
+                sentences=[
+                    "Pairs of a clean and a changed picture, in random order; some are equal. Sizes are measured on the 8-bit "
+                    "pictures. The curve has a threshold, a width, a rate of false alarms and one of lapses, inferred together "
+                    "(Schütt, Harmeling, Macke & Wichmann 2016). Thresholds depend on the screen, the viewing distance and the "
+                    "person.",
+                ],
+            ),
+        ]
+
+
+def load_answers(path: Path) -> Answers:
+    """The answers of a folder; none if it has no file of them.
+
+    Raises:
+        RequestError: the file is damaged.
+    """
+    return parquet.load_rows(Answers, path) if path.exists() else answer_columns([])
+
+
+def answer_columns(answers: Sequence[Answer]) -> Answers:
+    """Answers as columns."""
+    named = [answer.named for answer in answers]
+    return rows.build(
+        Answers,
+        len(answers),
+        trial=np.array([answer.trial for answer in answers], np.int64),
+        reviewer=np.array([answer.reviewer for answer in answers], object),
+        differs=np.array([answer.differs for answer in answers], bool),
+        named=np.ma.MaskedArray(np.array([label or 0 for label in named], np.int64), [label is None for label in named]),
+        seconds=np.array([answer.seconds for answer in answers], float),
+    )
+
+
+def _check(file: Path, answers: Answers, trials: int, classes: int) -> None:
+    """Refuse answers to pairs, or names of classes, that a review does not have."""
+    named = np.ma.filled(answers.named, 0)
+    if ((answers.trial < 0) | (answers.trial >= trials) | (named < 0) | (named >= classes)).any():
+        raise RequestError(f"{file} answers a pair or names a class that the review does not have")
+
+
+def judge_page(trials: Trials, clean: Array, changed: Array, classes: Sequence[str], digest: str) -> str:
+    """HTML of the page that shows the pairs, which is not told the size of a change or which pictures are equal."""
+    pairs = []
+    for left, *pair in zip(trials.changed_left.tolist(), clean, changed, strict=True):
+        pictures = [_png(picture) for picture in pair]
+        # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
+        pairs.append({"pictures": pictures[::-1] if left else pictures, "marked": 0 if left else 1})
+    return html.render(Path(__file__).parent / JUDGE, classes=classes, review=digest, pairs=pairs)
+
+
+def _png(picture: Array) -> str:
+    """A picture, uint8 (H, W, C), as a data URL."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def summarise(folder: Folder[Trials]) -> ReviewResult:
+    """The figures of a review.
+
+    Raises:
+        RequestError: a damaged file.
+    """
+    trials, names = folder.rows, folder.head()["classes"]
+    answers = load_answers(folder.path / ANSWERS)
+    _check(folder.path / ANSWERS, answers, len(trials), len(names))
+    size, label = trials.eps[answers.trial], trials.label[answers.trial]
+    return ReviewResult(
+        **folder.head(),
+        reviewers=sorted(set(answers.reviewer.tolist())),
+        answers=len(answers),
+        trials=len(trials),
+        catch=int((size == 0).sum()),
+        false_alarms=int((answers.differs & (size == 0)).sum()),
+        overall=_threshold(size, answers.differs),
+        per_class=[
+            ClassThreshold(class_=number, name=class_name(names, number), **dict(threshold))
+            for number in range(len(names))
+            # False alarms depend on the person and not on the class, so every curve uses all equal pairs.
+            if (threshold := _threshold(*(values[(size == 0) | (label == number)] for values in (size, answers.differs))))
+        ],
+        by_size=_size_groups(size, np.ma.filled(answers.named, -1) == label, answers.differs),
+    )
+
+
+def _threshold(size: Array, differs: Array) -> Threshold | None:
+    """The threshold of some answers; None without a judged changed pair."""
+    curve = fit(size, differs)
+    if curve is None:
+        return None
+    band = zip(curve.sizes, curve.probability, curve.probability_low, curve.probability_high, strict=True)
+    return Threshold(
+        n=curve.n,
+        noticed=curve.noticed,
+        threshold=curve.threshold,
+        low=curve.low,
+        high=curve.high,
+        curve=[Point(eps=eps, value=value, low=low, high=high) for eps, value, low, high in band],
+    )
+
+
+def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
+    """Answers grouped by size of the change. Clipping alters sizes a little, so sizes within 15 % share a group."""
+    groups: list[list[int]] = []
+    for index in np.argsort(size, kind="stable").tolist():
+        first = size[groups[-1][0]] if groups else None
+        if first is None or (size[index] > 0) != (first > 0) or size[index] > 1.15 * first:
+            groups.append([])
+        groups[-1].append(index)
+    return [
+        SizeGroup(
+            eps=float(size[group].mean()),
+            right=rate(int(right[group].sum()), len(group)),
+            noticed=rate(int(differs[group].sum()), len(group)),
+        )
+        for group in groups
+    ]
