@@ -117,8 +117,9 @@ def run(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[str,
         for when, side in (("before", result.before), ("after", result.after))
         for label, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
     }
-    about = {"case": name, "goal": case.goal, "seed": seed, "seconds": round(result.seconds, 1), "steps": result.steps}
-    return about | {"recipe": result.ended_with, "attack": attack, "n": result.after.n} | figures | {"events": result.events}
+    last = result.curve[-1]
+    about = {"case": name, "goal": case.goal, "seed": seed, "seconds": round(last.seconds, 1), "steps": last.step}
+    return about | {"recipe": last.recipe, "attack": attack, "n": result.after.n} | figures | {"events": result.events}
 
 
 def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from brinell import calls
 from brinell.core.errors import BrinellError
 from brinell.store import differences
 from brinell.studies import register, repetition
-from brinell.studies.harden import page
 
 STUDIES = sorted(set(EXAMPLES) - {"audit"} | {"review"})
 EDITS = 3
@@ -95,7 +94,7 @@ def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_pa
     (folder / "after").rename(folder / "before")
     (folder / "x").rename(folder / "after")
     save_manifest(folder, differences.read_manifest(folder))
-    page.write(folder)
+    register.load("harden").resolve(register.load("harden").page)(folder)
     result = brinell.verify(folder)
     assert result.status == "refused", result
 

@@ -14,6 +14,8 @@ import brinell
 from _sets import rows_of
 from approval import approve, page_text, shown, terminal_of, varied
 from brinell.core.boxes import Detections, Objects
+from brinell.reports.csv import csv_files
+from brinell.reports.html import page as page_of
 from brinell.store import proofs, rows
 from brinell.store.files import write_arrays
 from brinell.store.table import Folder
@@ -34,7 +36,6 @@ from brinell.studies.explain import result as explain
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
 from brinell.studies.falsify.result import lines as falsify_lines
 from brinell.studies.generator.result import GeneratorResult
-from brinell.studies.harden import page as harden_page
 from brinell.studies.metric.terminal import lines as metric_lines
 from brinell.studies.smooth import STUDY as SMOOTH
 from runs import copy_run
@@ -238,14 +239,11 @@ def test_explain(explain_run, tmp_path):
     approve("explain", shown(path) + "\n" + payload(brinell.open(path)))
 
 
-def test_harden(harden_run, monkeypatch):
+def test_harden(harden_run):
     result = varied(brinell.open(harden_run))
     result = result.model_copy(update={"curve": [check.model_copy(update={"seconds": 7.5}) for check in result.curve]})
-    pages = []
-    monkeypatch.setattr(harden_page, "summarise", lambda folder: result)
-    monkeypatch.setattr(harden_page, "save_page", lambda folder, page, tables: pages.append(page))
-    harden_page.write(harden_run)
-    texts = [terminal_of(result, harden_run), page_text(pages[0]), *harden_page.tables(result).values()]
+    report = result.report()
+    texts = [terminal_of(result, harden_run), page_text(page_of(report)), *csv_files(report).values()]
     approve("harden-varied", "\n\n".join(texts))
 
 

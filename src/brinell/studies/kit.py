@@ -179,8 +179,10 @@ class Study:
     """Help of --out."""
     resume: str = ""
     """Help of --resume; empty for a study that cannot be resumed."""
-    workers: bool = False
-    """True if workers on other machines can do the work."""
+    workers: bool | None = None
+    """True if workers on other machines can do the work. Default: where it consists of pieces."""
+    ignored: tuple[str, ...] = ("batch_size", "device")
+    """Settings that change no row of the pieces: a folder may be resumed with others."""
     foreign: bool = False
     """True if the study reads a folder that may come from elsewhere and that names models and data."""
     needs_inputs: bool = False
@@ -207,14 +209,14 @@ class Study:
                 "layout": Lazy(lambda: self._table().layout),
                 "open": self.open_folder,
                 "page": self._write_page,
-                "halves": True,
+                "halves": "batch_size" in self.ignored,
             }
         elif self.table is not None:
             derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
         if self.lines is None:
             derived |= {"lines": lambda result: result.lines()}
         if self.plan is not None or self.rows is not None:
-            derived |= {"resume": self.resume or RESUME, "workers": True}
+            derived |= {"resume": self.resume or RESUME, "workers": self.workers is not False}
         for name, value in derived.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 

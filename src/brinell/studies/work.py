@@ -32,8 +32,6 @@ from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
 
 SomePlan = TypeVar("SomePlan", bound=Plan)
-IGNORED = ("batch_size", "device")
-"""Settings that change nothing in the rows: a folder may be resumed with others."""
 
 
 def open_plan(
@@ -116,7 +114,7 @@ def carry_out(call: Call) -> Any:
     hashed = content_hash(
         layout=table.layout.version,
         brinell=VERSION,
-        request=request.model_dump(mode="json", exclude=set(IGNORED)),
+        request=request.model_dump(mode="json", exclude=set(study.ignored)),
         data=digest,
         ids=plan.ids.tolist(),
         models=[[name, entry["digest"]] for name, entry in facts.items()],
@@ -134,7 +132,7 @@ def carry_out(call: Call) -> Any:
         inputs=plan.inputs,
         device=plan.device,
         command=call.command,
-        ignored=IGNORED,
+        ignored=study.ignored,
     )
 
     def work(makers: parts.PartMaker) -> Callable[[Path], None]:

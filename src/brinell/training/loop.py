@@ -58,12 +58,12 @@ class Settings:
     batch_size: int
     optimizer: Literal["adamw", "sgd"]
     rate: float | None
-    weight_decay: float
+    weight_decay: float = 5e-4
     ramp: float
     average: float
     patience: int | None
     augment: Augment
-    clip: float
+    clip: float = 1.0
     """The length to which longer gradients are scaled; 0 leaves them."""
     precision: Literal["float32", "tf32", "bf16"]
     seed: int
@@ -77,9 +77,7 @@ class State:
     seconds: float = 0.0
     recipe: str = ""
     curve: list[dict[str, Any]] = field(default_factory=list)
-    """A row for each check."""
-    events: list[str] = field(default_factory=list)
-    """Events of the loop that a reader should know."""
+    """A row for each check, with the events that followed from it."""
     best: float = -1.0
     """The robust accuracy on validation samples of the weights that would be kept; 0 of a recipe without a budget."""
     best_step: int = 0
@@ -94,6 +92,11 @@ class State:
     forwards: int = 0
     backwards: int = 0
     finished: bool = False
+
+    @property
+    def events(self) -> list[str]:
+        """Events of the loop that a reader should know."""
+        return [event for check in self.curve for event in check["events"]]
 
 
 class Loop:
@@ -310,7 +313,8 @@ class Loop:
         best_clean = max((earlier["clean"] / earlier["n"] for earlier in state.curve), default=0.0)
         collapsed = check.collapsed(best_clean, self.checker.guess) and not is_first
         good = not (overfits or collapsed)
-        state.curve.append(row | {"good": good})
+        passes = {"forwards": state.forwards, "backwards": state.backwards}
+        state.curve.append(row | passes | {"good": good, "events": []})
         if good and not is_first:
             self._keep_best(robust / check.n, is_full_budget=eps >= self.settings.eps)
         state.finished = self._share(state) >= 1
@@ -397,7 +401,7 @@ class Loop:
 
     def _note(self, text: str) -> None:
         """Record and report an event."""
-        self.state.events.append(text)
+        self.state.curve[-1]["events"].append(text)
         self.report(text)
 
     def _stop(self, state: State, loss: float) -> None:

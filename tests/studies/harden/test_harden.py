@@ -14,16 +14,15 @@ from _helpers import mlp
 from brinell.cli import run as cli
 from brinell.core.model import ModelInfo
 from brinell.engine.progress import SilentProgress
-from brinell.studies.harden.analysis import summarise
 from brinell.studies.harden.run import with_weights
 
 
 @pytest.mark.slow
 def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(workspace, hardened_run, capsys):
-    result = summarise(hardened_run)
+    result = brinell.open(hardened_run)
     before, after = result.before.robust_accuracy[-1], result.after.robust_accuracy[-1]
     assert before.value < 0.9 and after.value == 1 and result.comparison.robust[-1].low > 0
-    assert result.trained_on == 230 and result.validation == 26 and result.steps == 12 * 7
+    assert result.facts.trained_on == 230 and result.facts.validation == 26 and result.curve[-1].step == 12 * 7
     assert result.spec.endswith(f"?weights={hardened_run / 'network-hardened.safetensors'}&name=network-hardened")
     assert (
         cli(
@@ -64,42 +63,35 @@ def test_the_folders_of_the_audits_are_runs_like_any_other(hardened_run):
 
 def test_robustness_is_measured_under_unseen_changes(hardened_run):
     """The classes differ by 0.4 in one value, so changes of that value by less leave both models correct."""
-    result = summarise(hardened_run)
+    result = brinell.open(hardened_run)
     by_name = {row.name: row for row in result.unseen}
     same_norm, l2 = by_name["PGD, 20 steps, linf 0.15"], by_name["PGD, 20 steps, l2 0.065"]
-    assert same_norm.seen and not l2.seen and same_norm.after.value == 1 and same_norm.n == 60
+    assert same_norm.seen and not l2.seen and same_norm.after.value == 1 and same_norm.pair.n == 60
     assert l2.after.value == 1 and sum(row.seen for row in result.unseen) == 1
     assert len(by_name) > 3
-    assert all(row.difference == pytest.approx(row.after.value - row.before.value) for row in result.unseen)
+    assert all(row.pair.difference == pytest.approx(row.after.value - row.before.value) for row in result.unseen)
 
 
-@pytest.mark.parametrize("stage", ["training"])
 @pytest.mark.slow
-def test_an_interrupted_hardening_resumes_with_equal_weights(workspace, tmp_path, monkeypatch, hardened_run, capsys, stage):
-    from brinell.studies.harden import run
+def test_an_interrupted_hardening_resumes_with_equal_weights(workspace, tmp_path, monkeypatch, hardened_run, capsys):
     from brinell.training.loop import Loop
 
     folder, calls = tmp_path / "out", iter(range(10**6))
-    step, audit = Loop._step, run._audit
+    step = Loop._step
 
     def stopped_step(self, share):
         if next(calls) == 30:
             raise KeyboardInterrupt
         return step(self, share)
 
-    def stopped_audit(plan, audit_folder, *args, **kwargs):
-        if audit_folder.name == "after":
-            raise KeyboardInterrupt
-        return audit(plan, audit_folder, *args, **kwargs)
-
     with monkeypatch.context() as patch:
-        patch.setattr(*((Loop, "_step", stopped_step) if stage == "training" else (run, "_audit", stopped_audit)))
+        patch.setattr(Loop, "_step", stopped_step)
         assert cli(harden_arguments(workspace, folder)) == 130
     assert f"go on with brinell harden --resume --out {folder}" in capsys.readouterr().err
     assert cli(["harden", "--resume", "--out", str(folder), "--quiet"]) == 0
     weights, resumed_weights = (load_file(path / "network-hardened.safetensors") for path in (hardened_run, folder))
     assert all(torch.equal(weights[name], resumed_weights[name]) for name in weights)
-    assert summarise(folder).after.robust_accuracy[-1].k == 60
+    assert brinell.open(folder).after.robust_accuracy[-1].k == 60
 
 
 @pytest.mark.slow
@@ -203,13 +195,9 @@ def test_a_folder_may_be_moved(workspace, tmp_path, hardened_run):
 
     copy = tmp_path / "moved"
     shutil.copytree(hardened_run, copy)
-    result = summarise(copy)
+    result = brinell.open(copy)
     assert result.weights == str(copy / "network-hardened.safetensors")
-    assert result.spec == summarise(hardened_run).spec.replace(str(hardened_run), str(copy))
-    (copy / "after" / "manifest.json").unlink()
-    shutil.rmtree(copy / "after")
-    assert cli(["harden", "--resume", "--out", str(copy), "--quiet"]) == 0
-    assert summarise(copy).after.robust_accuracy == summarise(hardened_run).after.robust_accuracy
+    assert result.spec == brinell.open(hardened_run).spec.replace(str(hardened_run), str(copy))
 
 
 @pytest.mark.slow
@@ -242,14 +230,14 @@ def test_autocast_around_a_hardening_is_ignored(tmp_path):
             mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", epochs=1, samples=20, batch_size=32,
             out=tmp_path / "out",
         )  # fmt: skip
-    assert result.steps == 7
+    assert result.curve[-1].step == 7
 
 
 @pytest.mark.slow
 def test_the_training_budget_is_audited(workspace, tmp_path):
     folder = tmp_path / "out"
     assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--quiet", "--eps", "0.1")) == 0
-    assert summarise(folder).after.eps == [0, 0.1, 0.15]
+    assert brinell.open(folder).after.eps == [0, 0.1, 0.15]
 
 
 @pytest.mark.slow
@@ -258,5 +246,6 @@ def test_a_name_with_a_slash_makes_no_folder(tmp_path):
     spec = ["--model", "digits-cnn?name=a/b", "--recipe", "plain", "--epochs", "0.1", "--samples", "10", "--attack", "fgsm"]
     assert cli(["harden", *spec, "--budgets", "0,0.1", "--eps", "0.1", "--out", str(folder), "--quiet"]) == 0
     assert (
-        Path(summarise(folder).weights) == folder / "a_b-hardened.safetensors" and (folder / "a_b-hardened.safetensors").is_file()
+        Path(brinell.open(folder).weights) == folder / "a_b-hardened.safetensors"
+        and (folder / "a_b-hardened.safetensors").is_file()
     )

@@ -7,8 +7,9 @@ import brinell
 from _hardening import harden_arguments, samples
 from brinell.cli import run as cli
 from brinell.engine.progress import SilentProgress
-from brinell.studies.harden.plan import make_plan
-from brinell.studies.harden.request import HardenRequest
+from brinell.studies.harden import STUDY, HardenRequest
+from brinell.studies.harden.run import make_plan
+from brinell.studies.kit import Call
 
 
 @pytest.fixture(scope="module")
@@ -22,17 +23,16 @@ def benchmark_set(workspace):
 
 
 def plan_with_set(workspace, benchmark_set, **settings):
-    return make_plan(
-        HardenRequest(
-            data=str(workspace / "test.npz"),
-            train=str(workspace / "train.npz"),
-            model=f"{workspace / 'model.py'}:network",
-            eps="0.15",
-            recipe=f"plain+benchmark-set(path={benchmark_set})",
-            batch_size=32,
-            **settings,
-        )
+    request = HardenRequest(
+        data=str(workspace / "test.npz"),
+        train=str(workspace / "train.npz"),
+        model=f"{workspace / 'model.py'}:network",
+        eps="0.15",
+        recipe=f"plain+benchmark-set(path={benchmark_set})",
+        batch_size=32,
+        **settings,
     )
+    return make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress()))
 
 
 def test_examples_of_validation_samples_are_left_out(workspace, benchmark_set):
@@ -52,7 +52,7 @@ def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp
     assert (
         cli(harden_arguments(workspace, tmp_path / "out", "--recipe", recipe, "--epochs", "1", "--samples", "20", "--quiet")) == 0
     )
-    rows = {row.name: row.seen for row in brinell.studies.harden.analysis.summarise(tmp_path / "out").unseen}
+    rows = {row.name: row.seen for row in brinell.open(tmp_path / "out").unseen}
     assert rows["gaussian-noise, severity 3"] and not rows["dead-pixel, severity 3"]
     assert not rows["PGD, 20 steps, linf 0.15"], "the training had no eps"
 

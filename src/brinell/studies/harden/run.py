@@ -1,277 +1,234 @@
-"""Runs a hardening: the audit before, the training, the comparison on unseen changes, and the audit after."""
+"""Runs a hardening: the audit before, the training, both models under changes of the inputs, and the audit after."""
 
 import copy
+import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.class_names import option_text, own_order
+from brinell.core.contracts import Dataset, Distance, Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Model, ModelInfo
-from brinell.core.streams import seeded
+from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.oracle import Batch
+from brinell.core.record import Array
+from brinell.core.streams import Streams, seeded
+from brinell.core.threat import Threat
+from brinell.distortions._shared import suite_of
 from brinell.engine import provenance
-from brinell.engine.answers import with_logits
 from brinell.engine.audit import run_audit
-from brinell.engine.eps_grid import parse_eps
-from brinell.engine.job import Job, manifest_session
+from brinell.engine.class_counts import check_classes
+from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import make_plan as plan_audit
-from brinell.engine.plan import model_facts, split_class_names
+from brinell.engine.plan import open_distance, split_class_names, usual_eps
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, Request, count_samples
-from brinell.engine.selection import choose_samples
+from brinell.engine.sources import open_data
 from brinell.engine.spelling import expand_spec
+from brinell.manifest import DataFacts
 from brinell.models._weights import load_weights_file
 from brinell.pages import html
+from brinell.rlab.variants import distorted
+from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
 from brinell.store.run import LAYOUT as RUN
-from brinell.studies.harden import page
-from brinell.studies.harden.analysis import HardenResult, summarise
-from brinell.studies.harden.plan import RESUME_SETTINGS, HardenPlan, make_plan
-from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint_path, locate_hardened
-from brinell.studies.harden.unseen import measure
-from brinell.studies.kit import Call
+from brinell.store.table import ROWS
+from brinell.studies import work
+from brinell.studies.harden import HardenRequest
+from brinell.studies.harden.data import StoredExamples, check_data, open_examples, split, train_split
+from brinell.studies.harden.result import (
+    AFTER,
+    BEFORE,
+    CHANGES,
+    CHECKPOINT,
+    SEVERITY,
+    STEPS,
+    Answers,
+    Checks,
+    HardenFacts,
+    pgd_name,
+    spec_in,
+)
+from brinell.studies.kit import Call, Piece, Plan
 from brinell.training.checkpoint import write
-from brinell.training.checks import Checker
+from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
 from brinell.training.loop import PGD_STEPS, Loop, Settings, State
-from brinell.training.recipe import TrainedNetwork
+from brinell.training.recipe import Recipe, TrainedNetwork
 
 DEFAULT_BUDGETS = 5
 """Number of audit budgets if the request names none."""
+OTHER_NORM = {"linf": "l2", "l2": "linf"}
+MIN_SHARE = 2
+"""Fewest samples of a batch for each defence: batch norm needs at least two."""
 
 
-def run_plan(
-    plan: HardenPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False, trained: Path | None = None
-) -> Path:
-    """Run a plan in `folder`, or with `resume` complete an interrupted one. Returns the folder.
+@dataclass(frozen=True, kw_only=True)
+class HardenPlan(Plan):
+    """A resolved hardening."""
 
-    With `trained`, the weights and the history of the training are taken from that folder of an earlier hardening.
-    Other args and errors are those of `engine.audit.run`.
+    request: HardenRequest
+    audit: Request
+    """The request of both audits, that of the model before."""
+    facts: HardenFacts
+    recipe: Recipe
+    examples: Mapping[int, StoredExamples]
+    """Stored examples by position of their defence in the recipe."""
+    distance: Distance
+    train_positions: Array
+    """(n,) positions of the training samples."""
+    validation_positions: Array
+    """(k,) positions of the validation samples, in the order of evaluation."""
+    subject: Model
+    """The model as it was opened, which the training leaves as it is."""
+
+    @property
+    def train(self) -> Dataset:
+        """The data of the training."""
+        return self.more_data["train"]
+
+    def copied(self, weights: Path | None = None) -> Model:
+        """A copy of the model with logits as answers, with other weights if a file is given."""
+        (model,) = self.models.values()
+        copied = copy.deepcopy(model)
+        if weights is not None:
+            assert copied.info.module is not None, "the plan refuses a model without one"
+            load_weights_file(copied.info.module, str(weights))
+        return copied
+
+
+def make_plan(call: Call) -> HardenPlan:
+    """Resolve a request and check every part before training.
+
+    Raises:
+        RequestError: a part cannot be carried out.
     """
-    job = Job(
-        LAYOUT,
-        folder,
-        plan.request,
-        about=_manifest_facts(plan),
-        inputs="the data, the weights of the model",
-        device=plan.device,
-        command=command,
-        ignored=RESUME_SETTINGS,
-        accumulated={"training": {}, "answers": {}, "probes": {}},
+    request: HardenRequest = call.request
+    recipe, distance = Recipe.of(request.recipe), open_distance(request.norm)
+    dataset = call.dataset() or open_data(request.data)
+    spec = request.train or (train_split(request.data) if call.dataset("train") is None else "")
+    train = call.dataset("train") or open_data(spec)
+    check_data(train, dataset)
+    recipe = recipe.fit(train.domain, distance)
+    _check_settings(request, recipe, train)
+    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
+    if len(eps.values) != 1 or not eps.values[0] > 0:
+        raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")
+    check_budgets(eps, distance, dataset.domain)
+    audit = Request(
+        data=request.data,
+        model=(request.model,),
+        norm=request.norm,
+        eps=_budgets(request, eps.values[0], eps.texts[0]),
+        attack=request.attack,
+        samples=count_samples(request.samples, len(dataset)),
+        seed=request.seed,
+        batch_size=request.batch_size,
+        device=request.device,
     )
-    _check_folder(plan, folder)
-    with manifest_session(job, resume=resume) as manifest:
-        _audit(plan, folder / BEFORE, progress, spec=plan.request.model, model=plan.model)
-        if "weights" not in manifest["training"]:
-            manifest["training"] = (
-                _train(plan, folder, manifest, progress) if trained is None else _take_training(plan, folder, manifest, trained)
-            )
-            LAYOUT.save(folder, manifest)
-        if "unseen" not in manifest["training"]:
-            manifest["training"]["unseen"] = _measure_unseen(plan, folder, manifest)
-            LAYOUT.save(folder, manifest)
-        weights, spec = locate_hardened(folder, manifest)
-        hardened = None if spec is not None else _load_hardened(plan, weights)
-        _audit(plan, folder / AFTER, progress, spec=spec or plan.request.model, model=hardened)
-    return folder
+    with seeded(request.seed):
+        opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
+    (subject,) = opened.models.values()
+    _check_network(subject)
+    labels = np.asarray(train.labels(), dtype=np.int64)
+    check_classes(subject, labels, train)
+    train_positions, validation_positions = split(labels, request)
+    _check_batches(request, recipe, len(train_positions))
+    examples = {index: open_examples(spec, train, dataset, validation_positions) for index, spec in recipe.specs().items()}
+    further = {f"defence {index}": stored.dataset for index, stored in examples.items()}
+    weights = re.sub(r"[^\w.+-]", "_", subject.name) + "-hardened.safetensors"
+    in_memory = call.model() is not None
+    facts = HardenFacts(
+        eps=eps.values[0],
+        eps_text=eps.texts[0],
+        train=DataFacts.model_validate(
+            provenance.data_facts(spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all")
+        ),
+        trained_on=len(train_positions),
+        validation=len(validation_positions),
+        weights=weights,
+        spec=None if in_memory else with_weights(request.model, Path(weights), subject.info),
+    )
+    _check_folder(call.named_folder, facts)
+    return HardenPlan(
+        **vars(opened) | {"facts": facts, "more_data": {"train": train, **further}},
+        request=request,
+        audit=audit,
+        recipe=recipe,
+        examples=examples,
+        distance=distance,
+        train_positions=train_positions,
+        validation_positions=validation_positions,
+        subject=subject,
+    )
 
 
-def _check_folder(plan: HardenPlan, folder: Path) -> None:
-    """Reject a folder whose path cannot be part of a model spec."""
-    file = folder / weights_name(plan)
-    spec = None if plan.memory_model is not None else with_weights(plan.request.model, file, plan.model.info)
-    if spec is not None and plugins.parse(spec).options.get("weights") != str(file):
+def _check_settings(request: HardenRequest, recipe: Recipe, train: Dataset) -> None:
+    """Refuse settings that contradict each other or the data."""
+    if request.patience is not None and not recipe.budgeted:
+        raise RequestError(
+            f"{option('patience')} counts checks of robust accuracy, and recipe {recipe.text} has no budget: leave it out"
+        )
+    if request.budgets is not None and not any(parse_eps(request.budgets).values):
+        raise RequestError(
+            f"{option('budgets')} {request.budgets} contains no budget above 0 at which to compare the models before and "
+            "after: add one"
+        )
+    if request.augment != "none" and train.domain.kind != "image":
+        raise RequestError(
+            f"{option('augment')} {request.augment} needs images, but the data is of kind {train.domain.kind}: leave it out"
+        )
+
+
+def _check_network(model: Model) -> None:
+    """Refuse a model whose weights cannot be trained or stored in a safetensors file."""
+    module = model.info.module
+    if model.access < Access.GRADIENTS or module is None:
+        raise RequestError(
+            f"model {model.name} gives only {model.access.name.lower()} and no trainable weights: pass a torch module, "
+            "model.py:FACTORY"
+        )
+    if non_tensors := [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]:
+        raise RequestError(
+            f"the state of model {model.name} holds {non_tensors[0]}, which is not a tensor and cannot be stored in a "
+            "safetensors file: remove it, or register it as a buffer"
+        )
+
+
+def _check_batches(request: HardenRequest, recipe: Recipe, n: int) -> None:
+    """Refuse batches that are too small for the defences, which share them."""
+    least, size = MIN_SHARE * len(recipe.parts), min(request.batch_size, n)
+    if size < least:
+        advice = "add training samples" if n <= request.batch_size else f"set {option('batch_size', str(least))} or more"
+        raise RequestError(
+            f"a batch of {size} is too small for {request.recipe}: each defence of the recipe needs two samples: {advice}"
+        )
+
+
+def _check_folder(folder: Path | None, facts: HardenFacts) -> None:
+    """Refuse a folder whose path cannot be part of a model spec."""
+    spec = None if folder is None else spec_in(folder, facts)
+    if spec is not None and folder is not None and plugins.parse(spec).options.get("weights") != str(folder / facts.weights):
         raise RequestError(
             f"{option('out')} {folder} contains &, which separates the options of a model spec: choose another {option('out')}"
         )
 
 
-def weights_name(plan: HardenPlan) -> str:
-    """File name of the hardened weights: the model's name, with characters that are special in a path or a spec replaced."""
-    plain = re.sub(r"[^\w.+-]", "_", plan.model.name)
-    return f"{plain}-hardened.safetensors"
-
-
-def _manifest_facts(plan: HardenPlan) -> dict[str, Any]:
-    n = len(plan.train)
-    return {
-        "cell": plan.cell,
-        "model": {"name": plan.model.name, **model_facts(plan.model)},
-        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.dataset.digest(), len(plan.dataset), "all"),
-        "train": provenance.data_facts(plan.train_spec, plan.train, plan.train.digest(), n, "all"),
-        "trained_on": len(plan.train_positions),
-        "validation": len(plan.validation_positions),
-        "eps": plan.eps,
-        "eps_text": plan.eps_text,
-    }
-
-
-def _audit(plan: HardenPlan, folder: Path, progress: Progress, *, spec: str, model: Model | None) -> None:
-    """Run an ordinary audit in `folder`, or resume the one that is there."""
-    settings = plan.request
-    request = Request(
-        data=settings.data,
-        model=(spec,) if model is None or plan.memory_model is None else (f"{IN_MEMORY}:{model.name}",),
-        norm=settings.norm,
-        eps=audit_budgets(plan),
-        attack=settings.attack,
-        samples=min(settings.samples, len(plan.dataset)),
-        seed=settings.seed,
-        batch_size=settings.batch_size,
-        device=settings.device,
-    )
-    with seeded(settings.seed):
-        audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))
-        run_audit(audit, folder, progress, command=f"brinell harden, the audit {folder.name}", resume=RUN.has(folder))
-    html.write(folder)
-
-
-def audit_budgets(plan: HardenPlan) -> str:
+def _budgets(request: HardenRequest, eps: float, text: str) -> str:
     """The budgets of the audits, which always include the training budget."""
-    budgets = plan.request.budgets
-    if budgets is None:
-        return f"0:{plan.eps_text}:{DEFAULT_BUDGETS}"
-    return budgets if plan.eps in parse_eps(budgets).values else f"{budgets},{plan.eps_text}"
-
-
-def _train(plan: HardenPlan, folder: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Train the model, or resume the training, and write the weights. Returns the training facts for the manifest."""
-    request, device = plan.request, plan.device
-    model, hardened = copy.deepcopy(plan.model), f"{plan.model.name}-hardened"
-    with model.info.session(device):
-        prepared = with_logits(model, plan.train, manifest, device)
-        trained = TrainedNetwork.of(prepared)
-        train_samples = Samples.of(plan.train, plan.train_positions, device)
-        validation_samples = Samples.of(plan.train, plan.validation_positions, device)
-        checker = Checker(
-            x=validation_samples.load(torch.arange(len(validation_samples), device=device)),
-            y=validation_samples.labels,
-            distance=plan.distance,
-            domain=plan.train.domain,
-            strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
-            batch_size=request.batch_size,
-            seed=request.seed,
-        )
-        reporter = _ProgressReporter(progress)
-        loop = Loop(
-            trained,
-            train_samples,
-            [_defence_samples(plan, index, train_samples, device) for index in range(len(plan.recipe.parts))],
-            checker,
-            plan.recipe,
-            plan.distance,
-            _settings(plan),
-            file=checkpoint_path(folder),
-            report=lambda text: progress.warn(f"{text}"),
-            on_check=reporter,
-        )
-        if loop.resume():
-            progress.note(f"resuming the training from step {loop.state.step}")
-        stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
-        progress.stage(hardened, stage, len(train_samples), passes)
-        if passes:
-            progress.forecast({stage: passes}, 0)
-        reporter.begin(loop.state)
-        weights = loop.run()
-    file = folder / weights_name(plan)
-    write(file, weights, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
-    state = loop.state
-    return {
-        "weights": file.name,
-        "spec": _hardened_spec(plan, file.name),
-        "recipe": state.recipe,
-        "step": state.step,
-        "best_step": state.best_step,
-        "seconds": state.seconds,
-        "forwards": state.forwards,
-        "backwards": state.backwards,
-        "curve": state.curve,
-        "events": state.events,
-    }
-
-
-def _take_training(plan: HardenPlan, folder: Path, manifest: dict[str, Any], trained: Path) -> dict[str, Any]:
-    """Copy the weights of an earlier hardening, and return its training facts for the manifest."""
-    with plan.model.info.session(plan.device):
-        with_logits(copy.deepcopy(plan.model), plan.train, manifest, plan.device)
-    file = folder / weights_name(plan)
-    write_atomically(file, lambda temporary: temporary.write_bytes(bounded.read(trained / file.name, bounded.ON_DISK)))
-    facts = {key: value for key, value in LAYOUT.open(trained)["training"].items() if key != "unseen"}
-    return facts | {"weights": file.name, "spec": _hardened_spec(plan, file.name)}
-
-
-def _hardened_spec(plan: HardenPlan, file: str) -> str | None:
-    """Spec of the model with the weights in a file of the folder; None for a model that no spec can name."""
-    return None if plan.memory_model is not None else with_weights(plan.request.model, Path(file), plan.model.info)
-
-
-def _measure_unseen(plan: HardenPlan, folder: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Compare both models on the audit samples under the changes that the training did not use."""
-    request, device = plan.request, plan.device
-    ids = choose_samples(
-        Request(data=request.data, samples=count_samples(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset
-    ).ids
-    x, labels = plan.dataset.load(ids.tolist()).to(device), np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
-    with ExitStack() as sessions:
-        networks, made_by = [], {name for stored in plan.examples.values() for name in stored.distortions}
-        for model in (copy.deepcopy(plan.model), _load_hardened(plan, locate_hardened(folder, manifest)[0])):
-            sessions.enter_context(model.info.session(device))
-            networks.append(TrainedNetwork.of(with_logits(model, plan.train, manifest, device)))
-        before, after = networks
-        counts: list[dict[str, Any]] | None = None
-        for rows in np.array_split(np.arange(len(ids)), max(1, len(ids) // max(1, request.batch_size))):
-            y, part = torch.from_numpy(labels[rows]).to(device), x[torch.from_numpy(rows).to(device)]
-            sample_ids = torch.from_numpy(ids[rows]).to(device)
-            settings: dict[str, Any] = {"norm": request.norm, "eps": plan.eps, "seed": request.seed}
-            part_counts = measure(before, after, part, y, sample_ids, plan.dataset.domain, plan.recipe, made_by, **settings)
-            counts = (
-                part_counts
-                if counts is None
-                else [_add_counts(row, addend) for row, addend in zip(counts, part_counts, strict=True)]
-            )
-    return counts or []
-
-
-def _add_counts(row: dict[str, Any], addend: dict[str, Any]) -> dict[str, Any]:
-    return {key: value if key in ("name", "seen") else value + addend[key] for key, value in row.items()}
-
-
-def _defence_samples(plan: HardenPlan, index: int, train_samples: Samples, device: torch.device) -> Samples:
-    """Training samples of the defence at position `index` in the recipe."""
-    stored = plan.examples.get(index)
-    return train_samples if stored is None else Samples.of(stored.dataset, stored.rows, device)
-
-
-def _settings(plan: HardenPlan) -> Settings:
-    minutes = plan.request.minutes
-    overrides = {"eps": plan.eps, "seconds": None if minutes is None else 60 * minutes}
-    return Settings(**plan.request.settings(Settings) | overrides)
-
-
-class _ProgressReporter:
-    """Reports the progress of a training and the passes since the previous check."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.forwards, self.backwards = progress, 0, 0
-
-    def begin(self, state: State) -> None:
-        """Start counting at the passes of `state`, which earlier reports include."""
-        self.forwards, self.backwards = state.forwards, state.backwards
-
-    def __call__(self, state: State, share: float) -> None:
-        last = state.curve[-1]
-        self.progress.count_passes(state.forwards - self.forwards, state.backwards - self.backwards)
-        self.begin(state)
-        self.progress.note(
-            f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
-            f"{last['clean']} are right and {last['robust']} robust"
-        )
+    if request.budgets is None:
+        return f"0:{text}:{DEFAULT_BUDGETS}"
+    return request.budgets if eps in parse_eps(request.budgets).values else f"{request.budgets},{text}"
 
 
 def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
@@ -293,31 +250,176 @@ def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
     return f"{name}{':' + path if path else ''}?{pairs}" + (f"&{option_text(stated)}" if stated else "")
 
 
-def _load_hardened(plan: HardenPlan, file: Path) -> Model:
-    """The model with the hardened weights, for a model that no spec can name."""
-    model = copy.deepcopy(plan.model)
-    assert model.info.module is not None, "the plan refuses a model without one"
-    load_weights_file(model.info.module, str(file))
-    return model
+def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Piece]:
+    """The audits, the training and the answers under changes; with `trained`, that of an earlier hardening is taken."""
+    training = (
+        partial(_train, plan, call.progress)
+        if trained is None
+        else partial(_take_training, trained, plan.folder, plan.facts.weights)
+    )
+    return [
+        Piece(name="the audit before", make=partial(_audit, plan, call, BEFORE)),
+        Piece(name="the training", make=training, files=(plan.facts.weights, CHECKPOINT)),
+        Piece(name="changes of the inputs", make=partial(_change, plan), files=(CHANGES,), needs=("the training",)),
+        Piece(name="the audit after", make=partial(_audit, plan, call, AFTER), needs=("the training",)),
+    ]
 
 
 def repeat(call: Call, folder: Path) -> None:
-    """Carry a hardening out again with the weights of a folder, which are not trained again: both audits and the comparison."""
-    plan = make_plan(call.request, dataset=call.dataset(), train=call.dataset("train"), model=call.model())
-    out = call.folder(plan.request.data)
-    run_plan(plan, out, call.progress, command=call.command, trained=folder)
-    page.write(out)
+    """Carry a hardening out again with the weights of a folder, which are not trained again."""
+    work.carry_out(replace(call, study=replace(call.study, pieces=partial(pieces, trained=folder))))
 
 
-def carry_out_call(call: Call) -> HardenResult:
-    """Run `brinell harden`: the audit before, the training, the audit after, and the page.
+def _audit(plan: HardenPlan, call: Call, name: str) -> None:
+    """Run an ordinary audit in a folder of the folder, or resume the one that is there."""
+    folder, spec = plan.folder / name, spec_in(plan.folder, plan.facts)
+    model: Model | None = plan.subject
+    if name == AFTER:
+        model = None if spec else plan.copied(plan.folder / plan.facts.weights)
+    specs = (spec,) if model is None and spec else plan.audit.model
+    if model is not None and call.model() is not None:
+        specs = (f"{IN_MEMORY}:{model.name}",)
+    with seeded(plan.request.seed):
+        audit = plan_audit(
+            plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=() if model is None else (model,)
+        )
+        run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=RUN.has(folder))
+    html.write(folder)
 
-    Raises:
-        RequestError: the request cannot be carried out.
-        StoppedError: the folder cannot be written, or the training diverged.
+
+def _train(plan: HardenPlan, progress: Progress) -> Checks:
+    """Train a copy of the model, or resume the training, and write the weights."""
+    request, device, model = plan.request, plan.device, plan.copied()
+    seconds = None if request.minutes is None else 60 * request.minutes
+    with model.info.session(device):
+        own = Samples.of(plan.train, plan.train_positions, device)
+        aside = Samples.of(plan.train, plan.validation_positions, device)
+        checker = Checker(
+            x=aside.load(torch.arange(len(aside), device=device)),
+            y=aside.labels,
+            distance=plan.distance,
+            domain=plan.train.domain,
+            strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
+            batch_size=request.batch_size,
+            seed=request.seed,
+        )
+        loop = Loop(
+            TrainedNetwork.of(model),
+            own,
+            [
+                Samples.of(plan.examples[index].dataset, plan.examples[index].rows, device) if index in plan.examples else own
+                for index in range(len(plan.recipe.parts))
+            ],
+            checker,
+            plan.recipe,
+            plan.distance,
+            Settings(**request.settings(Settings) | {"eps": plan.facts.eps, "seconds": seconds}),
+            file=plan.folder / CHECKPOINT,
+            report=progress.warn,
+            on_check=partial(_report_check, progress),
+        )
+        if loop.resume():
+            progress.note(f"resuming the training from step {loop.state.step}")
+        stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
+        progress.stage(f"{plan.subject.name}-hardened", stage, len(own), passes)
+        if passes:
+            progress.forecast({stage: passes}, 0)
+        weights = loop.run()
+    state = loop.state
+    about = {"recipe": state.recipe, "eps": plan.facts.eps, "norm": request.norm, "steps": state.step}
+    write(plan.folder / plan.facts.weights, weights, about)
+    return checks_of(state)
+
+
+def _report_check(progress: Progress, state: State, done: float) -> None:
+    """Report the passes since the check before, and what the last one found."""
+    earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
+    progress.count_passes(last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"])
+    progress.note(
+        f"note: {100 * done:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
+        f"{last['clean']} are right and {last['robust']} robust"
+    )
+
+
+def checks_of(state: State) -> Checks:
+    """The history of a training as rows."""
+    columns: dict[str, Any] = {name: [check[name] for check in state.curve] for name in state.curve[0]}
+    losses = columns["loss"]
+    columns["loss"] = np.ma.MaskedArray([loss or 0.0 for loss in losses], [loss is None for loss in losses])
+    columns["samples"] = columns.pop("n")
+    columns["events"] = ["\n".join(events) for events in columns["events"]]
+    return rows.build(Checks, len(state.curve), **columns)
+
+
+def _take_training(trained: Path, folder: Path, weights: str) -> Checks:
+    """Copy the weights of an earlier hardening, and return its history."""
+    content = bounded.read(trained / weights, bounded.ON_DISK)
+    write_atomically(folder / weights, lambda temporary: temporary.write_bytes(content))
+    return parquet.load_rows(Checks, trained / ROWS)
+
+
+def _change(plan: HardenPlan) -> None:
+    """Answers of both models to the audited samples under changes of the inputs."""
+    x = plan.dataset.load(plan.ids.tolist())
+    models = plan.copied(), plan.copied(plan.folder / plan.facts.weights)
+    with ExitStack() as sessions:
+        for model in models:
+            sessions.enter_context(model.info.session(plan.device))
+        networks = [TrainedNetwork.of(model) for model in models]
+        parts = [
+            _answers(plan, networks, x[torch.from_numpy(part)].to(plan.device), part)
+            for part in np.array_split(np.arange(len(x)), max(1, len(x) // plan.request.batch_size))
+        ]
+    parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
+
+
+def _answers(plan: HardenPlan, networks: Sequence[TrainedNetwork], x: Tensor, part: Array) -> Answers:
+    """Answers under every distortion at one severity, and under PGD in both norms, on a part of the samples.
+
+    PGD gives an upper bound on robust accuracy in the other norm. Distortions cover whole inputs.
     """
-    plan = make_plan(call.request, dataset=call.dataset(), train=call.dataset("train"), model=call.model())
-    folder = call.folder(plan.request.data)
-    run_plan(plan, folder, call.progress, command=call.command, resume=call.resume)
-    page.write(folder)
-    return summarise(folder)
+    domain, ids, norm, eps = plan.dataset.domain, plan.ids[part], plan.request.norm, plan.facts.eps
+    y = torch.from_numpy(plan.labels[part]).to(plan.device)
+    learned = {name for stored in plan.examples.values() for name in stored.distortions}
+    trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
+
+    def answers(change: str, seen: bool, transform: Callable[[TrainedNetwork], Tensor], distortion: str = "") -> Answers:
+        """Whether each network is right on the inputs that a transform makes for it."""
+        before, after = (is_correct(network, transform(network), y).cpu().numpy() for network in networks)
+        shared = {"change": change, "distortion": distortion, "seen": seen}
+        return rows.build(Answers, len(ids), **shared, sample_id=ids, before=before, after=after)
+
+    found = []
+    for name in plugins.names("distortion"):
+        distortion = plugins.build("distortion", name, {})
+        fits = domain.kind in distortion.domains and distortion.access == Access.LABELS
+        if fits and suite_of(distortion) == "calibrated":
+            rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold(name)
+            inputs = distorted(distortion, x, SEVERITY, rng, domain=domain)
+            seen = type(distortion) in trained_types or name in learned
+            found.append(answers(f"{name}, severity {SEVERITY}", seen, lambda _, inputs=inputs: inputs, name))  # type: ignore[misc]
+    other, radius = OTHER_NORM[norm], other_eps(norm, eps, domain)
+    attacked = partial(_attacked, plan, x, y)
+    found.append(answers(pgd_name(norm, plan.facts.eps_text), plan.recipe.budgeted, partial(attacked, norm, eps)))
+    found.append(answers(pgd_name(other, f"{radius:.3g}"), False, partial(attacked, other, radius)))
+    return rows.concatenate(found)
+
+
+def _attacked(plan: HardenPlan, x: Tensor, y: Tensor, norm: str, eps: float, network: TrainedNetwork) -> Tensor:
+    """Inputs attacked by PGD against a network."""
+    distance, ids = plugins.build("distance", norm, {}), torch.arange(len(x), device=x.device)
+    threat = Threat(distance=distance, eps=torch.full((len(x),), eps, device=x.device), domain=plan.dataset.domain)
+    rng = torch.Generator(x.device).manual_seed(plan.request.seed)
+    with network.evaluation_mode():
+        pgd = plugins.build("defence", "pgd", {"steps": STEPS})
+        examples: Tensor = pgd.craft(network.predict, Batch(ids=ids, x=x, y=y), threat, rng)
+    return examples
+
+
+def other_eps(norm: str, eps: float, domain: Domain) -> float:
+    """A budget in the other norm of about the same difficulty: for L2, a quarter of half the diagonal of the Linf cube.
+
+    For CIFAR-10 at Linf 8/255 it is 0.43, and for MNIST at 0.3 it is 2.1; the field uses 0.5 and 2.
+    """
+    ratio = math.sqrt(math.prod(domain.free.shape)) / 4
+    return eps * ratio if norm == "linf" else eps / ratio
