@@ -56,6 +56,7 @@ check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spell
 # Types take as long as all others together.
 .PHONY: check-types check-style check-words check-docs
 check-types: $(TOOLS_READY)
+	$(BIN)/python scripts/call_signatures.py
 	$(BIN)/mypy
 
 check-style: $(TOOLS_READY)
@@ -91,8 +92,8 @@ gpu: ## Try every verb on the GPU, compare with the processor and time attacks, 
 
 server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
 
-smoke: ## Build the wheel and try it in an environment of its own that holds only what it needs
-	PYTHON=$(PYTHON) $(ONE_THREAD) scripts/check_wheel.sh
+smoke: $(READY) ## Build the wheel and try it in an environment of its own that holds only what it needs
+	PYTHON=$(PYTHON) BRINELL_PYTHON=$(BIN)/python $(ONE_THREAD) scripts/check_wheel.sh
 
 sbom: $(TOOLS_READY) $(SBOM_READY) ## List the packages that a plain installation consists of in sbom.json (CycloneDX)
 	$(BIN)/python scripts/sbom.py $(SBOM_VENV)/bin/cyclonedx-py sbom.json
@@ -120,6 +121,7 @@ OURS := --constraint constraints.txt --build-constraint constraints.txt
 $(READY): pyproject.toml constraints.txt
 	$(call make-environment,$(VENV))
 	$(BIN)/python $(INSTALL) $(OURS) --editable .
+	$(BIN)/python scripts/call_signatures.py
 	touch $@
 
 # The rest, for tests, checks and the site. jsonpath-rw, which mlcroissant needs, exists as source only: setuptools and wheel build it.

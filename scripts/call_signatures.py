@@ -1,14 +1,18 @@
-"""Calls of the package as text: the signatures of the reference, and the stub `src/brinell/__init__.pyi`."""
+"""Calls of the package as text: the signatures of the reference, and the stub `src/brinell/__init__.pyi`.
+
+`python scripts/call_signatures.py` writes the stub, which a wheel and an editable installation hold and git does not.
+"""
 
 import inspect
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from brinell import calls, types
 from brinell.studies import register
 
-STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by `make docs`; do not edit by hand."""
+STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by scripts/call_signatures.py."""
 
 # ruff: noqa: D, E501
 from collections.abc import Sequence
@@ -71,3 +75,7 @@ def annotation_text(hint: Any) -> str:
             return name if hint == getattr(types, name) else f"{name} | None"
     text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
+
+
+if __name__ == "__main__":
+    (Path(__file__).resolve().parent.parent / "src" / "brinell" / "__init__.pyi").write_text(stub_text(), encoding="utf-8")

@@ -37,9 +37,8 @@ SHORT = 8
 
 
 def files_of(room: str) -> list[Path]:
-    """The modules and stubs of a room; `.` is what stands beside the folders."""
-    files = SOURCE.glob("*") if room == "." else (SOURCE / room).rglob("*")
-    return sorted(path for path in files if path.suffix in (".py", ".pyi"))
+    """The modules of a room; `.` is what stands beside the folders."""
+    return sorted(SOURCE.glob("*.py") if room == "." else (SOURCE / room).rglob("*.py"))
 
 
 def short_functions() -> list[str]:

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from call_signatures import signature_lines, stub_text
+from call_signatures import signature_lines
 from jsonschema import Draft202012Validator
 from list_messages import message_page
 from typer.main import get_command
@@ -61,7 +61,6 @@ def pages() -> dict[str, str]:
         "docs/index.md": with_list("docs/index.md", commands_list()),
         "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
-        "src/brinell/__init__.pyi": stub_text(),
         "tests/messages.txt": message_page(),
     }
     return texts | schema_pages()

@@ -177,7 +177,6 @@ def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
         "docs/reference/cli.md": "\n## brinell planted-study\n",
         "docs/reference/settings.md": "\n## brinell.planted_study\n",
         "docs/reference/json.md": "| `brinell planted-study --json` | [planted-study.json](../schema/planted-study.json) |",
-        "src/brinell/__init__.pyi": "def planted_study(\n",
     }.items():
         assert text in pages[path], path
     assert "docs/schema/planted-study.json" in pages

@@ -67,7 +67,7 @@ def test_rooms_above_their_ceiling_and_short_functions_are_found(root, tmp_path,
     for unfinished, code in ((set(), 0), (set(), 1), ({"core"}, 0)):
         monkeypatch.setattr(rooms, "UNFINISHED", unfinished)
         assert rooms.main() == code
-        (tmp_path / "core" / "b.pyi").write_text("x = 1\n")
+        (tmp_path / "core" / "b.py").write_text("x = 1\n")
     assert "1 private functions" in capsys.readouterr().out
 
 

@@ -45,7 +45,7 @@ assert command(*small, "--resume", "--out", str(work / "a"))
 
 generate = import_file(root / "scripts" / "generate_docs.py")
 assert "## brinell tally" in generate.cli_page() and "## brinell.tally" in generate.settings_page()
-assert "tally.json" in generate.json_page() and "def tally(" in generate.stub_text()
+assert "tally.json" in generate.json_page() and "def tally(" in generate.calls_list()
 check_study(register.load("tally"), {"samples": 10, "size": [0.0, 0.3]})
 print("all of it")
 """

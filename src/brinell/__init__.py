@@ -1,8 +1,8 @@
 """Brinell: the hardness test for classifiers.
 
 `brinell.audit` runs the whole evaluation from Python; the command line does the same, and every other command is a call as well.
-Names are imported on first use, so that `import brinell` costs nothing. Their signatures stand in `__init__.pyi`, which
-`make docs` writes from the register.
+Names are imported on first use, so that `import brinell` costs nothing. Their signatures come from the
+register; scripts/call_signatures.py writes them into the stub of a wheel.
 """
 
 from importlib import import_module

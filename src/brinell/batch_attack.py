@@ -223,7 +223,6 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
 
 
 def _ends(bounds: Any) -> tuple[float, float]:
-    """The ends of the bounds as two finite numbers."""
     try:
         low, high = (float(end) for end in bounds)
         if math.isfinite(low) and math.isfinite(high):
@@ -242,7 +241,6 @@ class _Bare:
 
 
 def _warn(remark: Remark) -> None:
-    """Say that batches became smaller."""
     warnings.warn(remark.text, BrinellWarning, stacklevel=5)
 
 

@@ -39,7 +39,6 @@ def call_of(study: Study) -> Callable[..., Any]:
 
     @in_python
     def call(*args: Any, **kwargs: Any) -> Any:
-        """The Python call of a study."""
         check_keys(kwargs, signature.parameters)
         return _carry_out(study, signature.bind(*args, **kwargs).arguments)
 
@@ -151,7 +150,6 @@ def _type_text(hint: Any) -> str:
 
 
 def _default(study: Study, name: str) -> Any:
-    """The default of a parameter; empty if the parameter is required."""
     field = study.fields().get(name)
     if name in ("model", "data") and study.needs_inputs or (name == "out" and study.output is Output.FILE):
         return inspect.Parameter.empty
@@ -163,11 +161,7 @@ def _default(study: Study, name: str) -> Any:
 
 
 def folder_of(value: Any) -> str:
-    """The folder that a path, a text or a result names.
-
-    Raises:
-        RequestError: something else.
-    """
+    """The folder that a path, a text or a result names."""
     folder = getattr(value, "folder", value)
     if not isinstance(folder, str | os.PathLike):
         raise RequestError(f"an object of type {type(value).__name__} is no run: give the folder, or what brinell.audit returned")
@@ -196,7 +190,6 @@ def _check_texts(settings: Mapping[str, Any]) -> None:
 
 
 def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
-    """Carry out a call whose arguments have their names."""
     settings = {name: value for name, value in arguments.items() if value is not None}
     if (y := settings.pop("y", None)) is not None:
         if "data" not in settings:
@@ -204,8 +197,6 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         settings["data"] = (settings["data"], y)
     study = register.hand_over(study, settings)
     _check_texts(settings)
-    _check_folders(study, settings)
-    _check_order(study, settings)
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)
     out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
@@ -244,30 +235,6 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     return result
 
 
-def _check_folders(study: Study, settings: Mapping[str, Any]) -> None:
-    """Refuse a model or data in the place of the folder of a run, where the study takes them by name."""
-    for name, value in settings.items() if "model" in study.in_memory() else ():
-        mark = study.request.names_of(name)
-        for entry in value if isinstance(value, list | tuple) else (value,):
-            is_folder = isinstance(getattr(entry, "folder", entry), str | os.PathLike)
-            if mark is not None and mark.kind == "folder" and not is_folder:
-                raise RequestError(
-                    f"{study.name} takes the folder of a run as {name}, and an object of type {type(entry).__name__} is none: "
-                    "for a model and data write model=..., data=..."
-                )
-
-
-def _check_order(study: Study, settings: Mapping[str, Any]) -> None:
-    """Refuse data in the place of the model and the model in that of the data."""
-    data = settings.get("data")
-    is_model = isinstance(data, torch.nn.Module) or (hasattr(data, "predict") and hasattr(data, "get_params"))
-    if is_model and "model" in settings:
-        raise RequestError(
-            f"the data are a model, {type(data).__name__}: the model comes first, then the data; write "
-            f"brinell.{study.name}(model=..., data=...)"
-        )
-
-
 def _in_memory(
     study: Study, settings: dict[str, Any], preparation: Mapping[str, Any]
 ) -> tuple[dict[str, Dataset], dict[str, tuple[Model, ...]]]:
@@ -293,7 +260,6 @@ def _in_memory(
 
 
 def _data_of(study: Study, settings: Mapping[str, Any]) -> str:
-    """The spec of the data, where nobody names them."""
     if study.data_of is not None:
         return str(study.resolve(study.data_of)(settings))
     return str(study.request.model_fields["data"].default or "digits")
@@ -307,21 +273,8 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
         return nullcontext(progress)
     console = Console(stderr=True)
     if progress or study.live or (progress is None and (console.is_terminal or console.is_jupyter)):
-        return _ProgressWithoutWarnings(warns=study.warnings is None)
+        return LiveProgress(warnings=study.warnings is None)
     return nullcontext(SilentProgress())
-
-
-class _ProgressWithoutWarnings(LiveProgress):
-    """Live progress, without the warnings of a call that gives them as Python's own."""
-
-    def __init__(self, *, warns: bool) -> None:
-        super().__init__()
-        self._warns = warns
-
-    def warn(self, text: str) -> None:
-        """A warning."""
-        if self._warns:
-            super().warn(text)
 
 
 def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
@@ -358,7 +311,6 @@ def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
 
 
 def _docstring(study: Study) -> str:
-    """Docstring of a call: the help of the command, with every parameter."""
     fields = study.fields()
     lines = [register.entries()[study.verb].help, "", "Args:"]
     for name in signature_of(study).parameters:

@@ -96,7 +96,6 @@ def data(
 
 
 def _call_of_data(source: str, options: Mapping[str, Any]) -> str:
-    """A call of `brinell.data` with these options."""
     texts = {name: repr(value) if name in ("kind", "layout") else value for name, value in options.items()}
     if {"low", "high"} <= texts.keys():
         texts["bounds"] = f"({texts.pop('low')}, {texts.pop('high')})"
@@ -122,7 +121,6 @@ def spec_of(value: Any, dataset: Dataset | None) -> str:
 
 
 def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
-    """A mean or std as an array of finite numbers."""
     numbers = as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
     if numbers.dtype.kind not in "iuf" or not numbers.size or not np.isfinite(numbers).all():
         raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
@@ -198,7 +196,6 @@ def models_of(
 
 
 def _models_by_name(model: Any) -> dict[str, Any]:
-    """The models in memory by name; empty for specs."""
     if isinstance(model, str | Path):
         return {}
     if isinstance(model, dict | list | tuple) and not model:
@@ -285,7 +282,6 @@ def _pipeline(pipeline: Any, domain: Domain, name: str, preparation: Any) -> Mod
 
 
 def _maite(model: Any, metadata: Metadata, dataset: Dataset, name: str, settings: Mapping[str, Any]) -> Model:
-    """A model by MAITE's protocol, which is asked for scores alone."""
     for setting in ("preprocessing", "output"):
         if settings[setting] is not None:
             raise RequestError(f"{name} is a model by MAITE's protocol, which takes the data as they are: leave {setting} out")

@@ -74,7 +74,6 @@ class DomainFacts(Content):
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
-        """Check that bounds and shape fit each other."""
         low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
         if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
             raise misfit("has bounds for another number of channels than its shape has")

@@ -50,9 +50,6 @@ def parse(text: str) -> Spec:
 
     `module:Class` and `file.py:Class` are names as a whole, since a plugin's own name has neither a dot nor a slash. The path
     of a URL (`http://...`) stays with its scheme.
-
-    Raises:
-        RequestError: nothing before the first colon, or an option without `=`.
     """
     body, _, query = text.partition("?")
     head, _, path = body.partition(":")
@@ -78,13 +75,11 @@ def names(kind: str) -> list[str]:
 
 @functools.cache
 def _installed(kind: str) -> EntryPoints:
-    """Entry points of installed packages for plugins of a kind."""
     # Once for all stages of a cascade: it reads the metadata of every installed package.
     return entry_points(group=f"brinell.{kind}")
 
 
 def _built_in(kind: str) -> set[str]:
-    """Names of Brinell's own plugins of a kind: the modules in its folder."""
     modules = pkgutil.iter_modules(importlib.import_module(FOLDERS[kind]).__path__)  # the package is empty
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
@@ -95,11 +90,7 @@ def is_scratch(name: str) -> bool:
 
 
 def load(kind: str, name: str) -> type[Any]:
-    """The dataclass of the plugin `name`.
-
-    Raises:
-        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none.
-    """
+    """The dataclass of the plugin `name`."""
     if is_scratch(name):
         return _scratch(kind, name)
     entries = [entry for entry in _installed(kind) if entry.name == name]
@@ -116,7 +107,6 @@ def load(kind: str, name: str) -> type[Any]:
 
 
 def _unknown(kind: str, name: str) -> RequestError:
-    """The error for a name without a plugin."""
     return RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}")
 
 
@@ -132,13 +122,11 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
-    """The error for an option that a plugin lacks."""
     options_text = ", ".join(sorted(fields)) or "none"
     return RequestError(f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}")
 
 
 def _scratch(kind: str, name: str) -> type[Any]:
-    """The class of a file or a module."""
     source, _, attribute = name.rpartition(":")
     if not source:
         raise RequestError(f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own")
@@ -165,9 +153,6 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
         kind: the kind of the plugin.
         name: its name.
         options: its settings.
-
-    Raises:
-        RequestError: unknown plugin or option (with the nearest name), or a value of the wrong type or range.
     """
     plugin = load(kind, name)
     fields = {field.name: field for field in dataclasses.fields(plugin)}
@@ -190,22 +175,14 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
 
 
 def describe(kind: str, name: str) -> tuple[str, dict[str, str]]:
-    """First line of the docstring of a plugin, and its settings with their defaults as Python writes them.
-
-    Raises:
-        RequestError: no such plugin, or one that cannot be built.
-    """
+    """First line of the docstring of a plugin, and its settings with their defaults as Python writes them."""
     settings = load(kind, name)
     summary = (inspect.getdoc(settings) or "").partition("\n")[0]
     return summary, {field.name: repr(field.default) for field in dataclasses.fields(settings)}
 
 
 def build_list(kind: str, text: str) -> tuple[Any, ...]:
-    """Build a list of plugins from `NAME+NAME`; each may have options: NAME(key=value,...).
-
-    Raises:
-        RequestError: the text has another form, or `build` refuses a part.
-    """
+    """Build a list of plugins from `NAME+NAME`; each may have options: NAME(key=value,...)."""
     plugins = []
     for plugin_text in split(text):
         name, bracket, options_text = plugin_text.partition("(")
@@ -228,7 +205,6 @@ def split(text: str) -> list[str]:
 
 
 def _convert(description: str, hint: Any, value: Any) -> Any:
-    """A value of a setting in its type."""
     if isinstance(value, str) and get_origin(hint) is tuple:
         value = tuple(value.split("+"))
         return tuple(_convert(description, get_args(hint)[0], part) for part in value)

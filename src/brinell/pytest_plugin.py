@@ -29,7 +29,6 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
     numbers = count(1)
 
     def check(*inputs: Any, **settings: Any) -> Any:
-        """Audit a model, and hold the run against the conditions."""
         __tracebackhide__ = True
         conditions = {name: settings.pop(name) for name in (*CONDITIONS, *OTHERS) if name in settings}
         if all(conditions.get(name) is None for name in CONDITIONS):
@@ -44,7 +43,6 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
 
 
 def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The audit, and the lines of the gate's conditions that do not hold."""
     __tracebackhide__ = True
     import brinell
     from brinell.studies.gate.terminal import failure
@@ -66,5 +64,4 @@ def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[s
 
 
 def _python(line: str) -> str:
-    """A line of the terminal with its options as keywords."""
     return FLAG.sub(lambda match: match[1].replace("-", "_"), line)

@@ -65,7 +65,7 @@ def test_a_damaged_cache_is_replaced(
     caplog: pytest.LogCaptureFixture,
     subtests: pytest.Subtests,
 ) -> None:
-    for damage in [lambda raw: raw[:1000], lambda raw: raw[:-4] + b"\0\0\1\1", lambda raw: b""]:
+    for damage in [lambda raw: raw[:1000], lambda raw: b""]:
         with subtests.test(damage=damage), monkeypatch.context() as patch:
             file = copied(tmp_path_factory.mktemp("case"), patch)
             assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"

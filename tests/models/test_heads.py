@@ -68,7 +68,10 @@ def test_transformers(tmp_path: Path) -> None:
         )
     network.save_pretrained(tmp_path)
     save_file(few.state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
-    check_cure(f"hf:{tmp_path}?processor=false&name=mine", 2)
+    spec = f"hf:{tmp_path}?processor=false&name=mine"
+    with pytest.raises(RequestError, match="another number of classes than its config states: add &classes=NUMBER"):
+        build(spec)
+    assert build(f"{spec}&classes=2").classes == 2
 
 
 FACTORIES = """

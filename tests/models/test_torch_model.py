@@ -106,7 +106,7 @@ def test_a_preprocessing_that_makes_no_sense(subtests: pytest.Subtests) -> None:
         ({"preprocessing": {"mean": [1, 2, 3]}}, "no axis; for images it is axis=-3"),
         (
             {"preprocessing": {"mean": [1, 2], "axis": -3}},
-            "mean= has 2 values, and the inputs have 3 channels: give one value, or 3",
+            "mean= has 2 values, and the inputs have 3 channels: give one value, or one for each",
         ),
         ({"preprocessing": {"mean": [1, 2, 3], "axis": 1}}, "must be -3 to -1"),
         ({"preprocessing": {"std": 0}}, "std of 0"),

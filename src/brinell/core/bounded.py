@@ -152,7 +152,6 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
         return
 
     def stop(number: int, frame: object) -> None:
-        """Raise when the time is over."""
         raise RequestError(f"{file} was not read within {seconds:g} s: it is damaged; remove it")
 
     previous = signal.signal(signal.SIGALRM, stop)

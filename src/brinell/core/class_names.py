@@ -199,12 +199,10 @@ def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _is_count(numbers: Sequence[int] | None) -> bool:
-    """True for 0, 1, 2, ... in this order."""
     return numbers is not None and list(numbers) == list(range(len(numbers)))
 
 
 def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[str]) -> str:
-    """The remark that places decide, because a side has no names."""
     numbers = _numbers(model_names)
     if numbers is not None and not _is_count(numbers):
         return f"the classes {_listing(model_names)} of {name} are taken for the labels {_listing(data_names)}"
@@ -215,7 +213,6 @@ def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[s
 
 
 def _remedy(data_names: Sequence[str]) -> str:
-    """How one names a model's classes in the words of the data."""
     return (
         f"name the model's classes in their order by its option class_names=, in the words of the data ({_listing(data_names)})"
     )
@@ -231,5 +228,4 @@ def _quoted(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """A name in one line of at most 40 characters."""
     return "".join(mark if mark.isprintable() else " " for mark in name)[:40]

@@ -170,7 +170,6 @@ class Domain:
         dtype = torch.float32 if reference is None else reference.dtype
 
         def expand(bound: float | tuple[float, ...]) -> "Tensor":
-            """A bound as a tensor that broadcasts against a batch."""
             if isinstance(bound, float | int):
                 return torch.full((), bound, device=device, dtype=dtype)
             return torch.tensor(bound, device=device, dtype=dtype).reshape(1, -1, *[1] * (len(self.shape) - 1))

@@ -52,7 +52,6 @@ def turns(groups: np.ndarray[Any, Any]) -> Indices:
 
 
 def _rank(seed: int, index: int) -> bytes:
-    """Sort key of a sample by a hash of seed and index."""
     return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
 
 

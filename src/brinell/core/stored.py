@@ -57,7 +57,6 @@ def places(content: Any) -> Places:
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:
-    """Start of the values, and the header."""
     start = 8 + int.from_bytes(content[:8], "little")
     if not 8 < start <= len(content):
         raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")

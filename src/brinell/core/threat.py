@@ -52,7 +52,6 @@ class Relative(Protocol):
 
 @cache
 def _is_relative(kind: type) -> bool:
-    """True for a distance that depends on the clean input."""
     return issubclass(kind, Relative)
 
 

@@ -67,7 +67,6 @@ def obstacle_of(x: Tensor) -> tuple[str, str] | None:
 
 
 def _numpy(x: Any, role: str) -> Array:
-    """The values as NumPy has them."""
     if isinstance(x, Tensor):
         x = x.detach().cpu()
         return np.asarray(x.float() if x.is_floating_point() and x.dtype not in (torch.float64, torch.float16) else x)

@@ -405,7 +405,6 @@ class StoredArrays:
         return self._digest
 
     def _values(self) -> str:
-        """Hash of the inputs as the audit uses them."""
         settings = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
         hash = hashlib.blake2b(settings.encode(), digest_size=16)
         for rows in blocks(self._x):

@@ -122,7 +122,6 @@ def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
 
 
 def _read_lists(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
-    """Pictures with their boxes, labels and crowds."""
     pictures = [
         Annotation(entry["file"], make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), f"{entry['file']} in {file}"))
         for entry in content["images"]

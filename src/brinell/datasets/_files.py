@@ -32,10 +32,8 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
 
 
 def missing_originals_error(folder: Path, name: str, packed: str) -> RequestError:
-    """The error for a folder without the original file `name` of a data set; it points to archives in the folder."""
-    archives = sorted(folder.glob("*.npz"))
-    hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
-    return RequestError(f"{folder} has no {name} (or {packed}): name the folder of the original files{hint}")
+    """The error for a folder without the original file `name` of a data set."""
+    return RequestError(f"{folder} has no {name} (or {packed}): name the folder of the original files")
 
 
 @contextmanager

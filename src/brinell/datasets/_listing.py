@@ -63,7 +63,6 @@ def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: 
 
 
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
-    """Files by class from folders named after the classes."""
     groups = {
         place.name: sorted(file for file in place.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
         for place in sorted(
@@ -84,7 +83,6 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
 
 
 def _table(folder: Path, subfolder: str) -> Listing:
-    """Files and labels from `labels.csv`."""
     table = folder / "labels.csv"
     with csv_file(table) as text:
         rows = list(csv.DictReader(text, strict=True))

@@ -159,7 +159,6 @@ def from_arrays(
 
 
 def _objects_of(boxes: Any, count: int) -> list[Objects]:
-    """The objects of each picture, from dicts or pairs."""
     if not isinstance(boxes, list | tuple) or len(boxes) != count:
         given = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
         raise RequestError(f"boxes hold {given} for {count} pictures: give a list with boxes and labels for each picture")
@@ -176,7 +175,6 @@ def _objects_of(boxes: Any, count: int) -> list[Objects]:
 
 
 def _arrange(x: "Array | Rows", domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
-    """The arrangement of arrays, for which the user may have given a domain, a kind or a layout."""
     if len(x.shape) < 2 or 0 in x.shape:
         reason = "is empty: give at least one sample" if 0 in x.shape else "needs the samples first and then each input"
         raise RequestError(f"the array of inputs has shape {x.shape}; it {reason}")
@@ -210,7 +208,6 @@ def _is_pair(bounds: Any) -> bool:
 
 
 def _check_bounds(x: "Array | Rows", domain: Domain) -> None:
-    """Refuse inputs outside the user's domain."""
     import torch
 
     low, high = domain.bounds()
@@ -329,8 +326,6 @@ def _names_in(data: Any) -> tuple[str, ...]:
 
 
 def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
-    """The images and targets of a data set by MAITE's protocol of image classification."""
-
     def pair_of(item: Any) -> tuple[Any, Any]:
         if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
             raise RequestError(
@@ -353,13 +348,11 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
-    """The inputs and the labels in a dict, by the names of its keys."""
     names = [str(key) for key in mapping]
     return mapping[_column(names, INPUTS, subject, "inputs")], mapping[_column(names, LABELS, subject, "labels")]
 
 
 def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str) -> str:
-    """The only one of `names` that denotes inputs, or labels."""
     candidates = [name for name in names if name in usual]
     if len(candidates) != 1:
         ambiguous = f"{' and '.join(map(repr, candidates))} could be the {role} of {subject}"
@@ -406,7 +399,6 @@ def _read_loader(loader: Any) -> _Source:
 
 
 def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> _Source:
-    """All pairs or dicts that a stream yields, in memory."""
     inputs: list[Array] = []
     labels: list[Array] = []
     items = iter(stream)
@@ -506,7 +498,6 @@ class Items(Rows):
 
 
 def _parts_text(item: Any) -> str:
-    """Description of an item, such as its type and length."""
     name = type(item).__name__
     return f"a {name} of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else f"a {name}"
 

@@ -99,7 +99,6 @@ _KEYS = ["sample_id", "level", "reached"]
 
 
 def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]) -> Truth:
-    """The masks or objects of the inputs, which their files hold beside them."""
     arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
     size = (domain.shape[1], domain.shape[2])
     if task == "segmentation":
@@ -134,7 +133,6 @@ class _Level(Rows):
         self._inputs, self._domain = inputs, domain
 
     def row(self, index: int) -> Array:
-        """(*shape): one input."""
         file, name = self._inputs[index]
         x = _tensor(file, name)[None]
         rounded: Array = self._domain.round(self._domain.clamp(x))[0].numpy()
@@ -182,7 +180,6 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def _level(text: str, levels: list[float]) -> float:
-    """The severity level that an option names."""
     names = [*NAMES, *(f"{level:g}" for level in levels if level > 1)]
     try:
         level = NAMES[text] if text in NAMES else float(text)
@@ -194,7 +191,6 @@ def _level(text: str, levels: list[float]) -> float:
 
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a set, each with the name of its part first."""
     for part in sorted((folder / "data").glob("*.parquet")):
         try:
             table = pq.read_table(part, columns=columns, partitioning=None)

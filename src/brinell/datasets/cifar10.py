@@ -68,7 +68,6 @@ class Cifar10:
         raise missing_originals_error(folder, PARTS[self.split][0], ".bin")
 
     def _dataset(self, x: Array, y: Array, names: Sequence[object]) -> Dataset:
-        """The data set of these arrays."""
         labels = check_labels(y, len(x), f"the list of labels of cifar10:{self.path}")
         return StoredArrays(
             name=f"cifar10-{self.split}",
@@ -95,7 +94,6 @@ def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
 
 
 def _records(file: IO[bytes], path: Path) -> Array:
-    """Records of the binary format, mapped into memory."""
     size = file.seek(0, 2)
     if size == 0 or size % (1 + PIXELS):
         raise RequestError(f"{path} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
@@ -144,7 +142,6 @@ def _append(file: IO[bytes], data: Array, path: Path) -> None:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a batch file."""
     try:
         return bounded.open_regular(path)
     except FileNotFoundError:
@@ -154,7 +151,6 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _names(folder: Path) -> Sequence[object]:
-    """Class names of the folder; empty without a file."""
     text, pickled = folder / "batches.meta.txt", folder / "batches.meta"
     if text.is_file():
         return [line.strip() for line in bounded.read(text, MOST_NAMES).decode("utf-8", "replace").splitlines() if line.strip()]

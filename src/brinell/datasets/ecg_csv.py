@@ -88,7 +88,6 @@ class EcgCsv:
         )
 
     def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
-        """Columns of the label and of the features."""
         names = table.cells.column_names
         required = [name for name in (self.label, self.groups, *self.leave) if name]
         if absent := [name for name in required if name not in names]:
@@ -103,7 +102,6 @@ class EcgCsv:
         return label, values
 
     def _complete(self, table: "_Table", names: list[str], file: Path) -> tuple[Array, list[Remark]]:
-        """The rows without missing values, and remarks about the others."""
         empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
         holes = np.any(list(empty.values()), axis=0)
         if not holes.any():

@@ -78,7 +78,6 @@ class Masks:
         )
 
     def _archive(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
-        """Pictures, masks and names of classes of masks.npz."""
         file = folder / "masks.npz"
         try:
             with zipfile.ZipFile(file) as archive:
@@ -112,7 +111,6 @@ class Masks:
         return files, [masks[place] for place in index.tolist()], arrays["classes"].tolist() if "classes" in arrays else None
 
     def _pictures(self, folder: Path) -> tuple[list[Path], list[Array], list[str] | None]:
-        """Pictures and masks of images/ and masks/, and the names in classes.json."""
         if self.split:
             raise RequestError("split= is for masks.npz with an array split: leave it out, or name the folder of that split")
         files, masks = _list_pictures(folder / "images"), []

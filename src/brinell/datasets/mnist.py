@@ -60,7 +60,6 @@ class Mnist:
 
 
 def _find(folder: Path, stem: str, kind: str) -> Path:
-    """The idx file of images or labels."""
     for place in FOLDERS:
         for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
             for suffix in ("", ".gz"):
@@ -81,7 +80,6 @@ def _idx(file: Path, axes: int) -> Array:
 
 
 def _map(stream: IO[bytes], file: Path, axes: int) -> Array:
-    """Values of an unpacked idx file, mapped into memory."""
     head = stream.read(4 + 4 * axes)
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
         raise RequestError(f"{file} is no idx file of bytes with {axes} axes (it starts with {head[:4].hex()}): fetch it again")

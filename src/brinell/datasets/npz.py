@@ -153,7 +153,6 @@ class Npz:
         return rows[turns(groups[rows])]
 
     def _sampling(self, arrangement: Arrangement, numbers: dict[str, float], file: Path) -> Sampling | None:
-        """Sampling of the signals; None without a rate."""
         rate = numbers.get("fs") if self.rate is None else self.rate
         if arrangement.kind != "signal" or rate is None:
             return None
@@ -171,7 +170,6 @@ class _SelectedRows(Rows):
         self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
 
     def row(self, index: int) -> Array:
-        """The row at `index` of the selection."""
         return np.asarray(self._x[self._rows[index]])
 
 

@@ -95,7 +95,6 @@ class Table:
         )
 
     def _label(self, table: pa.Table, file: Path) -> str:
-        """Name of the label column."""
         names = table.column_names
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise RequestError(f"{file} has two columns {repeated[0]!r}: give each a name of its own")
@@ -106,7 +105,6 @@ class Table:
         raise RequestError(f"{file} has no column {expected}; it has {_first_names(names)}: name that of the classes, {SPEC}")
 
     def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
-        """Labels and class names."""
         classes, y = np.unique(values, return_inverse=True)
         names = [_text(value) for value in classes]
         if not self.classes:
@@ -117,7 +115,6 @@ class Table:
         return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
 
     def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list[Part]:
-        """Features that a column becomes."""
         category = values.dtype.kind not in "iuf" or name in self.categorical
         if category and (values.dtype.kind not in "iuf" or self.encode == "one-hot"):
             if name in bounds:
@@ -216,7 +213,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
-    """Name and bounds of `NAME:LOW:HIGH`."""
     try:
         name, low, high = text.rsplit(":", 2)
         bounds = float(low), float(high)

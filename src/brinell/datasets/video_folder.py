@@ -142,7 +142,6 @@ class _Clips(Rows):
         self._decoded_indices.add(index)
 
     def _read(self, file: Path, index: int) -> Array:
-        """(3, frames, height, width) uint8."""
         count = _frame_count(file)
         for _ in range(2):  # a second time where the file promises more frames than it holds
             frame_numbers, count, frames = self._frame_numbers(file, count, index), 0, list[Array]()
@@ -154,7 +153,6 @@ class _Clips(Rows):
         raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
 
     def _frame_numbers(self, file: Path, count: int, index: int) -> range:
-        """Numbers of the frames of this clip, out of `count`."""
         settings = self._settings
         spans = (settings.frames - 1) * settings.stride + 1
         latest = count - spans
@@ -214,7 +212,6 @@ def _frame_count(file: Path) -> int:
 
 
 def _decode(file: Path) -> Iterator[Any]:
-    """Frames of a video."""
     with _open_video(file) as container:
         for frame in container.decode(container.streams.video[0]):
             if frame.is_corrupt:
@@ -223,7 +220,6 @@ def _decode(file: Path) -> Iterator[Any]:
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
-    """Width and height of the first readable video."""
     failure: UnreadableError | None = None
     for file in files:
         try:

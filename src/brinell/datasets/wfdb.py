@@ -140,7 +140,6 @@ class Wfdb:
         return _beats_of(folder.resolve().name, records, rate, self, tuple(remarks))
 
     def _choose_records(self, folder: Path) -> list[str]:
-        """Names of the chosen records."""
         available = sorted(str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.hea"))
         if not available:
             raise RequestError(f"{folder} holds no WFDB record: it has no .hea file")
@@ -156,7 +155,6 @@ class Wfdb:
 
 
 def _check_patients(table: Path, available: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse a selection that contains some records of a patient but not all."""
     try:
         with csv_file(table) as text:
             patients = {row["record"]: row["patient"] for row in csv.DictReader(text, strict=True)}
@@ -223,7 +221,6 @@ class _Record:
         return packed
 
     def _channels(self) -> list[int]:
-        """Indices of the chosen leads."""
         names = list(self.header.sig_name or [])
         leads = self.settings.leads or names[:1]
         if missing := [lead for lead in leads if lead not in names]:
@@ -274,7 +271,6 @@ class _Record:
         return rhythms
 
     def _rate(self, earlier_rate: float) -> float:
-        """Sampling rate, which all records share."""
         signal, marks = self.header.fs, self.marks.fs
         if marks and abs(marks - signal) > 1e-6 * signal:
             raise _UnusableRecordError(

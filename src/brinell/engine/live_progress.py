@@ -55,11 +55,14 @@ class LiveProgress:
     Args:
         quiet: suppress notes, stages and the live line, but not warnings.
         verbose: also report stages without samples.
+        warnings: False where the caller gives warnings as Python's own.
         stream: receives the lines; None is standard error. Only terminals get a live line.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> None:
-        self._quiet, self._verbose = quiet, verbose
+    def __init__(
+        self, *, quiet: bool = False, verbose: bool = False, warnings: bool = True, stream: TextIO | None = None
+    ) -> None:
+        self._quiet, self._verbose, self._warnings = quiet, verbose, warnings
         self._console = Console(file=stream, stderr=stream is None)
         self._live = self._console.is_terminal and not self._console.is_jupyter and not quiet
         title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
@@ -116,7 +119,8 @@ class LiveProgress:
 
     def warn(self, text: str) -> None:
         """A warning."""
-        self._print(f"warning: {text}")
+        if self._warnings:
+            self._print(f"warning: {text}")
 
     def _refresh(self) -> None:
         """Show the current progress in the live line; elsewhere print it once a minute."""

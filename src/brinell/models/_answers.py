@@ -116,7 +116,6 @@ def kind_of_answers(answers: Tensor) -> Kind:
 
 
 def _one_value(values: Tensor) -> bool:
-    """True if all finite values are equal."""
     finite = values[torch.isfinite(values)]
     return bool((finite == finite[0]).all())
 
@@ -170,13 +169,11 @@ def _is_neutral(name: str, args: Any) -> bool:
 
 
 def _is_increasing(name: str, args: Any) -> bool:
-    """True if an operation keeps the order of the classes."""
     factor = args[1] if len(args) == 2 else None
     return isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
 
 
 def _over_classes(operand: Tensor, args: Any, kwargs: Any) -> bool:
-    """True if a softmax over `operand` runs over the classes of (n, classes) scores."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
     return operand.ndim == 2 and dim in (1, -1)
 

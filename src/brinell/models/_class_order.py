@@ -89,23 +89,23 @@ def names_of_file(file: Path) -> tuple[str, ...]:
 
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
     """The names of classes in JSON; refuses what is no list or mapping of names."""
-    if isinstance(content, Mapping) and content:
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(content, Mapping):
+        pairs = list(content.items())
         if all(isinstance(value, int) for value in content.values()):  # names to numbers, as class_to_idx
-            numbers = [str(number) for number in content.values()]
-            if len(set(numbers)) < len(numbers):
-                twice = next(number for number in numbers if numbers.count(number) > 1)
-                raise RequestError(f"{subject} gives the number {twice} to two classes: give each its own")
-            content = {number: name for name, number in content.items()}
-        return names_of_mapping(subject, content)
-    if isinstance(content, list) and content:
-        if all(isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content):
-            numbers = [str(entry["index"]) for entry in content]
-            if len(set(numbers)) < len(numbers):
-                raise RequestError(f"{subject} gives one index to two classes: give each its own")
-            return names_of_mapping(subject, dict(zip(numbers, (entry["name"] for entry in content), strict=True)))
-        if not any(isinstance(entry, Mapping | list) for entry in content):
-            return tuple(map(str, content))
-    raise RequestError(f"{subject} is no list of class names, of {{index, name}}, nor a mapping of numbers to names: correct it")
+            pairs = [(number, name) for name, number in pairs]
+    elif isinstance(content, list) and all(isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content):
+        pairs = [(entry["index"], entry["name"]) for entry in content]
+    elif isinstance(content, list) and not any(isinstance(entry, Mapping | list) for entry in content):
+        pairs = list(enumerate(content))
+    if not pairs:
+        raise RequestError(
+            f"{subject} is no list of class names, of {{index, name}}, nor a mapping of numbers to names: correct it"
+        )
+    names_by_number = {str(number): name for number, name in pairs}
+    if len(names_by_number) < len(pairs):
+        raise RequestError(f"{subject} gives one number to two classes: give each its own")
+    return names_of_mapping(subject, names_by_number)
 
 
 def names_beside(*files: str | Path) -> tuple[str, ...]:

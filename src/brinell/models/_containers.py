@@ -122,7 +122,6 @@ def _first_rows(answer: Any, n: int) -> Any:
 
 
 def _joined(answers: list[Any]) -> Any:
-    """The answers to parts of a batch as one."""
     first = answers[0]
     if isinstance(first, Tensor):
         return torch.cat(answers) if first.ndim else first
@@ -161,7 +160,6 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def _evaluate(module: nn.Module) -> None:
-    """Set a module to evaluation mode."""
     if not any(is_training(part) for part in module.modules()):
         return
     try:

@@ -52,7 +52,6 @@ def global_references(function: types.FunctionType) -> Iterator[tuple[str, Any]]
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Names that code and its inner functions use."""
     inner = [name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant)]
     return sorted({*code.co_names, *inner})
 
@@ -153,7 +152,6 @@ def _contents(value: Any) -> list[Any]:
 
 
 def _function(entry: Any) -> Any:
-    """The function behind an entry of a class; None for other entries."""
     entry = entry.fget if isinstance(entry, property) else getattr(entry, "__func__", entry)
     return entry if isinstance(entry, types.FunctionType) else None
 
@@ -168,7 +166,6 @@ def _definition(function: types.FunctionType) -> list[Any]:
 
 
 def _code(code: types.CodeType) -> list[Any]:
-    """The content of a code object without file name and line numbers."""
     constants = [_code(constant) if isinstance(constant, types.CodeType) else constant for constant in code.co_consts]
     return [code.co_code, constants, list(code.co_names)]
 

@@ -24,11 +24,7 @@ Decoder = Callable[[Any], Any]
 
 
 def open_decoder(text: str) -> tuple[Decoder, str]:
-    """The function that `decode=FILE.py:FUNCTION` names, and a hash of its file.
-
-    Raises:
-        RequestError: the file or the function does not exist.
-    """
+    """The function that `decode=FILE.py:FUNCTION` names, and a hash of its file."""
     source, _, name = text.rpartition(":")
     file = Path(source).expanduser()
     if not source or not file.is_file():
@@ -70,9 +66,6 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
         classes: number of classes of the data.
         x: (n, ...) the inputs.
         name: name of the model, for messages.
-
-    Raises:
-        RequestError: a label is none of the data's classes.
     """
     candidates = torch.zeros(len(answer), MOST, 4 + classes, device=x.device)
     for row, entry in enumerate(answer):
@@ -100,9 +93,6 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
         side: the longer side of the pictures in pixels.
         name: name of the model, for messages.
         final: True if the boxes passed the model's own suppression.
-
-    Raises:
-        RequestError: they have another shape, or hold something else than corners in pixels and scores from 0 to 1.
     """
     if not isinstance(candidates, Tensor) or candidates.ndim != 3 or len(candidates) != n or candidates.shape[2] < 5:
         shape = tuple(candidates.shape) if isinstance(candidates, Tensor) else f"a {type(candidates).__name__}"
@@ -128,11 +118,7 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
 
 
 def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
-    """The decoded answer of a network that gives no gradients.
-
-    Raises:
-        RequestError: the function fails.
-    """
+    """The decoded answer of a network that gives no gradients."""
     try:
         return decode(raw)
     except Exception as error:

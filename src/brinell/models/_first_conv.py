@@ -47,7 +47,6 @@ class Call(NamedTuple):
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
-    """A setting for both axes."""
     down, right = (value, value) if isinstance(value, int) else (value[0], value[-1])
     return int(down), int(right)
 
@@ -86,7 +85,6 @@ def input_gradient(grad: Tensor, weight: Tensor, size: tuple[int, int], stride: 
 
 
 def _padded(x: Tensor, amounts: list[int]) -> Tensor:
-    """Inputs padded below and to the right."""
     return F.pad(x, (0, amounts[1], 0, amounts[0])) if any(amounts) else x
 
 
@@ -95,7 +93,6 @@ class _WithInputGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, x: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]) -> Tensor:
-        """The output as it is."""
         ctx.mark_dirty(y)  # so that what comes next may write into it, as it may into a convolution's output
         ctx.save_for_backward(weight)
         ctx.how = x.shape[2:], stride, padding
@@ -103,7 +100,6 @@ class _WithInputGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient of the output, and of the input by a fast path."""
         (weight,) = ctx.saved_tensors
         return grad, input_gradient(grad, weight, *ctx.how), None, None, None
 

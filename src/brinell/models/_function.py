@@ -64,9 +64,6 @@ class FunctionModel(TorchModel):
         code: hash of the function, if it is known, such as that of a file.
         gradients: spec under which the same network gives gradients.
         settings: further arguments of TorchModel.
-
-    Raises:
-        RequestError: the function fails on the data, or its answers have none of these forms.
     """
 
     module: Function

@@ -53,7 +53,6 @@ class MaiteFunction:
         )
 
     def _scores(self, answer: Any, n: int) -> Tensor:
-        """The targets of an answer as one array."""
         try:
             targets = list(answer)
         except Exception as error:

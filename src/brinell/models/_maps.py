@@ -21,9 +21,6 @@ class MapModel(Converted):
         model: answers flattened maps.
         enlargement: how maps are enlarged.
         probabilities: True if the maps hold probabilities, whose logarithms are taken.
-
-    Raises:
-        RequestError: the model answers no maps, or larger ones than its inputs.
     """
 
     def __init__(self, model: Model, enlargement: Enlargement = "bilinear", *, probabilities: bool = False) -> None:

@@ -80,7 +80,6 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
 
 
 def _is_last_softmax(node: Any) -> bool:
-    """True for a softmax along the last of two axes."""
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
     return node.op_type == "Softmax" and axis in (-1, 1)
 

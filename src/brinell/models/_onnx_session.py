@@ -76,7 +76,6 @@ def _beside(file: Path, content: bytes) -> set[str]:
 
 
 def _tensors(message: Any) -> Iterator[Any]:
-    """Every tensor anywhere in a message of ONNX."""
     for field, value in message.ListFields():
         if field.message_type is None:
             continue

@@ -35,7 +35,6 @@ def has_parts(answer: Any) -> bool:
 
 
 def _attributes(answer: Any) -> list[Any]:
-    """The values of the attributes of an object."""
     return list(vars(answer).values()) if "__dict__" in dir(answer) else []
 
 
@@ -84,9 +83,6 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
         n: number of inputs.
         classes: number of classes of the data, if it is known.
         name: name of the model, for messages.
-
-    Raises:
-        RequestError: the part does not exist, or several parts may be the logits.
     """
     parts = dict(parts_of(answer))
     if output is not None:
@@ -112,7 +108,6 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
 
 
 def _listing(parts: Mapping[str, Any]) -> str:
-    """The parts with their shapes."""
     texts = [f"{path} {tuple(part.shape)}" for path, part in parts.items()]
     return f"its parts are {', '.join(texts)}" if parts else "it has no parts that are arrays"
 

@@ -1,7 +1,6 @@
 """Any `torch.nn.Module` as a model, preprocessing included; its weights and training flags are left unchanged."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -14,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.contracts import Access, Domain
 from brinell.core.detection import BoxForm
-from brinell.core.errors import BrinellError, ModelError, RequestError, one_line
+from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
@@ -28,8 +27,6 @@ PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 `flip_axis`.
 """
 
-MIXED_DEVICES = re.compile(r"(same|two|different) devices?\b|and (weight|bias) type \(torch\.\w*FloatTensor\) should be", re.I)
-"""Words of torch about an operation on tensors of two devices."""
 DEEP = 16
 """Number of convolutions from which a module is faster with channels last on a CPU (docs/results/performance.md); modules with
 max pooling always are.
@@ -59,9 +56,6 @@ class TorchModel:
         dtype: type of the module's inputs; by default that of its parameters.
         moves: False if the module stays on its devices; it does where these are several.
         notes: choices made because the user gave no setting, for the report.
-
-    Raises:
-        RequestError: the preprocessing is invalid, or the module cannot take the data.
     """
 
     def __init__(
@@ -146,16 +140,8 @@ class TorchModel:
         if self._dtype != x.dtype:
             x = x.to(self._dtype)
         fast = self._first_conv and x.requires_grad and device.type == "cpu"
-        try:
-            with uncompiled(), first_conv.FastGradient() if fast else nullcontext():
-                return (self._parallel or self.module)(x)
-        except RuntimeError as error:
-            if MIXED_DEVICES.search(str(error)):
-                raise ModelError(
-                    f"model {self.name} does not lie on one device ({one_line(error)}): keep tensors of the module by "
-                    "register_buffer, make others with device=x.device, and move it to one device"
-                ) from error
-            raise
+        with uncompiled(), first_conv.FastGradient() if fast else nullcontext():
+            return (self._parallel or self.module)(x)
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""
@@ -168,7 +154,6 @@ class TorchModel:
         return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits).to(x.device)
 
     def _part(self, answer: Any, x: Tensor) -> Any:
-        """The part of an answer that holds the logits."""
         if is_box_list(answer) and self._data_classes is not None:
             self.access, self._is_final = Access.SCORES, True
             return pad_boxes(answer, self._data_classes, x, self.name)
@@ -202,15 +187,10 @@ class TorchModel:
                     self._notes += note_of(self.path, self._output, self.name)
                     answer = self._rows(self._ask(x), x)
         except BaseException as error:
-            if isinstance(error, ModelError):  # it does not lie on one device
-                raise RequestError(str(error)) from error
             check_exit(self.name, error)
-            remedy = "give it inputs of its own shape and type"
-            if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
-                remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
                 f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} ({type(error).__name__}: "
-                f"{one_line(error)}): {remedy}"
+                f"{one_line(error)}): give it inputs of its own shape and type"
             ) from error
         if x._version != version:
             raise RequestError(
@@ -223,12 +203,7 @@ class TorchModel:
         return classes
 
     def count_columns(self, answer: Any) -> int:
-        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form is noted.
-
-        Raises:
-            RequestError: no row of logits for each input, a map of classes without scores, or boxes in another form than a
-                detector's.
-        """
+        """Number of logits in an answer, of a map or of boxes once they are flattened, whose form is noted."""
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
@@ -244,10 +219,9 @@ class TorchModel:
             self._map = box_form(answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final)
             self._notes += (access_note(self.name),) if self._is_final else ()
         elif answer.ndim != 2:
-            remedy = ": end the model with Flatten()" if len(sides) > 1 and math.prod(sides[1:]) == 1 else ""
             raise RequestError(
                 f"{self.name} answers one input of the {self.domain.kind}s of shape {self.domain.shape} with shape "
-                f"{(1, *sides)}; it must give (1, classes) logits{remedy}"
+                f"{(1, *sides)}; it must give (1, classes) logits"
             )
         return math.prod(sides)
 
@@ -359,7 +333,6 @@ def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float
 
 
 def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: float) -> Tensor:
-    """Mean or deviation as a tensor that broadcasts along the channels."""
     value = preprocessing.get(key)
     numbers = torch.as_tensor(default if value is None else value, dtype=torch.float64).cpu()
     axis, axes = preprocessing.get("axis"), len(domain.shape)
@@ -376,11 +349,8 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
     except RuntimeError:
         if axis == -axes:
             channels = domain.shape[0]
-            count = "one value" if channels == 1 else f"one value, or {channels}"
-            crop = " or, if the fourth channel is transparency, the data as x[:, :3]" * ((channels, len(numbers)) == (4, 3))
             raise RequestError(
-                f"{key}= has {len(numbers)} values, and the inputs have {channels} channel{'s' * (channels != 1)}: give {count}"
-                f"{crop}"
+                f"{key}= has {len(numbers)} values, and the inputs have {channels} channels: give one value, or one for each"
             ) from None
         raise RequestError(
             f"preprocessing has a {key} of shape {tuple(numbers.shape)} for inputs of shape {domain.shape}"

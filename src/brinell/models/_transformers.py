@@ -121,7 +121,6 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
 
 
 def _resized(settings: Mapping[str, Any], name: str) -> tuple[tuple[int, int], str]:
-    """Size after resizing, and the side that it applies to."""
     size = settings.get("size")
     if isinstance(size, Mapping) and "shortest_edge" in size and not size.get("longest_edge"):
         return (int(size["shortest_edge"]),) * 2, "shorter"
@@ -139,14 +138,12 @@ def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:
 
 
 def _list(value: Any, default: float) -> list[float]:
-    """A setting as a list of numbers."""
     if value is None:
         return [default]
     return [float(value)] if isinstance(value, int | float) else [float(number) for number in value]
 
 
 def _mode(resample: Any, name: str) -> str:
-    """Name of PIL's resampling filter."""
     number = int(getattr(resample, "value", resample))
     if number not in RESAMPLING:
         raise RequestError(f"the processor of {name} resizes by PIL's filter {number}; only bilinear and bicubic are supported")
@@ -154,7 +151,6 @@ def _mode(resample: Any, name: str) -> str:
 
 
 def _waves(network: nn.Module, processor_settings: Mapping[str, Any], domain: Domain, name: str) -> TorchModel:
-    """A model of raw audio signals."""
     if processor_settings.get("num_mel_bins") or processor_settings.get("feature_size", 1) != 1:
         raise RequestError(
             f"the feature extractor of {name} makes spectrograms, which is not supported: give the features as data, without it"
@@ -166,11 +162,7 @@ def _waves(network: nn.Module, processor_settings: Mapping[str, Any], domain: Do
 
 
 def check_single_label(network: nn.Module, name: str) -> None:
-    """Refuse a network that was made for several labels per input.
-
-    Raises:
-        RequestError: its configuration says so.
-    """
+    """Refuse a network that was made for several labels per input."""
     if getattr(getattr(network, "config", None), "problem_type", None) == "multi_label_classification":
         raise RequestError(
             f"{name} is a multi-label model (problem_type), and several labels per input are not supported: audit one label at a "

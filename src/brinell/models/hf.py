@@ -18,7 +18,6 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import with_processor, without_processor
-from brinell.models._weights import HEAD
 
 __all__ = ["HuggingFace"]
 
@@ -45,12 +44,7 @@ class HuggingFace:
     """Name in reports; by default the last part of the path."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Open the network and its processor.
-
-        Raises:
-            RequestError: transformers is not installed, the folder or repository does not exist, it holds no image or audio
-                classifier, its weights are not in safetensors, or its processor has an unsupported setting.
-        """
+        """Open the network and its processor."""
         if not self.path:
             raise RequestError("'hf' names no model: write hf:FOLDER or hf:NAME, say hf:microsoft/resnet-50")
         folder = Path(self.path).expanduser()
@@ -74,9 +68,6 @@ class HuggingFace:
         """True if the Hub answers and has the repository; False if only the local cache has it.
 
         The Hub is asked once: transformers would ask it again and again for half a minute.
-
-        Raises:
-            RequestError: the Hub has no such repository, or cannot be reached, and the cache has none either.
         """
         import huggingface_hub
         from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
@@ -97,7 +88,6 @@ class HuggingFace:
         return True
 
     def _load(self, transformers: Any, source: str, options: dict[str, Any], domain: Domain) -> TorchModel:
-        """The model from a folder or a repository."""
         name = self.name or Path(self.path).name
         network = self._network(transformers, source, options)
         if not self.processor:
@@ -105,7 +95,6 @@ class HuggingFace:
         return with_processor(network, self._processor(transformers, network, source, options), domain, name)
 
     def _network(self, transformers: Any, source: str, options: dict[str, Any]) -> nn.Module:
-        """The network of a Hugging Face folder or name."""
         try:
             config = transformers.AutoConfig.from_pretrained(source, **options)
             names = [str(architecture) for architecture in config.architectures or ()]
@@ -117,34 +106,23 @@ class HuggingFace:
                     f"hf:{self.path} takes {input_name}: only classifiers of pictures and waveforms are opened here"
                 )
             kind = getattr(transformers, KINDS[input_name])
-            network = self._open(kind, source, options | ({"num_labels": self.classes} if self.classes else {}))
+            head = {"num_labels": self.classes} if self.classes else {}
+            network: nn.Module = kind.from_pretrained(source, use_safetensors=True, **options, **head)
         except RequestError:
             raise
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" not in str(error):
+                raise
+            raise RequestError(
+                f"the weights of hf:{self.path} are for another number of classes than its config states: add &classes=NUMBER to "
+                "the model"
+            ) from None
         except Exception as error:
             raise RequestError(
                 f"hf:{self.path} cannot be opened ({type(error).__name__}: {one_line(error, 160)}): name a folder that "
                 "save_pretrained wrote, or a repository that transformers can fetch, with weights in safetensors"
             ) from None
         return network.eval()
-
-    def _open(self, kind: Any, source: str, options: dict[str, Any]) -> nn.Module:
-        """The network of a class of transformers."""
-        try:
-            network: nn.Module = kind.from_pretrained(source, use_safetensors=True, **options)
-        except RuntimeError as error:
-            if "ignore_mismatched_sizes" not in str(error):
-                raise
-            settings = {"ignore_mismatched_sizes": True, "output_loading_info": True}
-            _, report = kind.from_pretrained(source, use_safetensors=True, **options, **settings)
-            heads = {(tuple(file_shape)[:1], tuple(shape)[:1]) for _, file_shape, shape in report["mismatched_keys"]}
-            if len(heads) != 1:
-                raise
-            ((file_shape, shape),) = heads
-            raise RequestError(
-                f"the weights of hf:{self.path} are for {file_shape[0]} classes, and its config states {shape[0]}: "
-                f"{HEAD.format(classes=file_shape[0])}"
-            ) from None
-        return network
 
     def _processor(self, transformers: Any, network: nn.Module, source: str, options: dict[str, Any]) -> Any:
         kind = "AutoImageProcessor" if network.main_input_name == "pixel_values" else "AutoFeatureExtractor"
@@ -166,7 +144,6 @@ def _cause(error: Exception) -> str:
 
 @contextmanager
 def _without_bars(logging: Any) -> Iterator[None]:
-    """Hide the progress bars of transformers while the block runs."""
     enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

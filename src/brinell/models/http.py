@@ -84,8 +84,6 @@ class Http:
     """Name of the input; by default the only one in the model's metadata."""
     output: str = ""
     """Name of the output; by default the only one in an answer."""
-    datatype: str = ""
-    """Datatype of the input, such as FP32 or UINT8; by default that of the metadata, or FP32."""
     layout: Layout = "first"
     """Position of the channels in the server's input: first (NCHW) or last (NHWC)."""
     low: float | None = None
@@ -116,20 +114,11 @@ class Http:
                 f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the "
                 "token into one"
             )
-        if self.datatype and self.datatype not in DATATYPES:
-            raise ValueError(f"datatype is {self.datatype!r}; it is one of {', '.join(DATATYPES)}")
         if (self.low is None) != (self.high is None):
             raise ValueError("low and high come together: what the ends of the data's range become")
 
     def __call__(self, domain: Domain) -> Model:
-        """Read the model's metadata, and see the form of its answers by a few queries.
-
-        Raises:
-            RequestError: the URL has another form, the model does not exist, options are missing or do not fit, or httpx2 is not
-                installed.
-            ModelError: the answers cannot come from a classifier of this protocol.
-            UnreachableError: the server does not answer, or does not accept the token.
-        """
+        """Read the model's metadata, and see the form of its answers by a few queries."""
         parts = urlsplit(self.path)
         match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
         if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
@@ -148,9 +137,6 @@ class Server:
     Args:
         options: settings of the model.
         url: address of the model.
-
-    Raises:
-        RequestError: httpx2 is not installed, or the token cannot be sent.
     """
 
     def __init__(self, options: Http, url: str) -> None:
@@ -186,17 +172,11 @@ class Server:
 
     @staticmethod
     def _wait(backoff: float, state: Any) -> float:
-        """Seconds before the next attempt; the server may ask for more."""
         least: float = getattr(state.outcome.exception(), "seconds", 0.0)
         return min(max(backoff * 2.0 ** int(state.attempt_number - 1), least), LONGEST_WAIT)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
-        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body.
-
-        Raises:
-            RefusedError: the server refuses the request, or its last response is of no use.
-            UnreachableError: no attempt met a server that works, or the server does not accept the token.
-        """
+        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body."""
         try:
             value: Value = self._retrying(self._attempt, place, read, body)
         except BusyError as error:
@@ -256,7 +236,6 @@ class Facts(NamedTuple):
     batch: int | None
     """The only number of inputs that the server takes at once, if there is one."""
     platform: str | None
-    versions: list[str]
 
 
 class RemoteModel:
@@ -293,7 +272,6 @@ class RemoteModel:
         self.served: dict[str, Any] = {
             "answers": "labels" if self._labels else "scores",
             "input": {"name": self._facts.input, "datatype": self._facts.datatype, "shape": list(self._facts.shape)},
-            "versions": self._facts.versions,
             "rows": self._rows,
         }
         """Facts about the server for the manifest."""
@@ -361,11 +339,9 @@ class RemoteModel:
         return counts
 
     def _logits(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) float32 by one request; raises RefusedError for answers from which no class follows."""
         return self._convert(self._answer(x), self._labels, self.classes)
 
     def _answer(self, x: Tensor) -> Array:
-        """The server's unconverted answer to one request."""
         import orjson  # writes a float32 in the few digits that it needs: half as long, and three times as fast, as Python does
 
         n, facts = len(x), self._facts
@@ -381,7 +357,6 @@ class RemoteModel:
         return self._server.ask("/infer", lambda content: read_output(content, self._options.output, len(array)), body)[:n]
 
     def _convert(self, output: Array, labels: bool, classes: int) -> Tensor:
-        """Scores (n, classes) of an answer; of labels those that are certain of them."""
         answer = torch.from_numpy(output.astype(np.float64))
         if labels:
             rows = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
@@ -396,18 +371,14 @@ class RemoteModel:
 
 
 def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
-    """The input, the platform and the versions in a model's metadata; the options have precedence.
-
-    Raises:
-        RequestError: they do not fit the data.
-    """
+    """The input and the platform in a model's metadata; the options have precedence."""
     listed = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
     name = options.input or (next(iter(listed)) if len(listed) == 1 else "")
     if not name or (listed and name not in listed):
         raise RequestError(
             f"the model has the inputs {', '.join(listed) or 'of unknown names'}: name one by the option input=NAME"
         )
-    datatype = options.datatype or str(listed.get(name, {}).get("datatype", "FP32"))
+    datatype = str(listed.get(name, {}).get("datatype", "FP32"))
     if datatype not in DATATYPES:
         raise RequestError(f"input {name} has datatype {datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
     batch, *sides = [int(side) for side in listed.get(name, {}).get("shape") or (-1,)]
@@ -419,9 +390,7 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
                 "the other layout=, or data of its shape"
             )
         sent = tuple(sides)
-    versions = [str(version) for version in metadata.get("versions") or ()]
-    platform = str(metadata.get("platform") or "") or None
-    return Facts(name, datatype, sent, batch if batch > 0 else None, platform, versions)
+    return Facts(name, datatype, sent, batch if batch > 0 else None, str(metadata.get("platform") or "") or None)
 
 
 def read_output(content: Any, name: str, n: int) -> Array:

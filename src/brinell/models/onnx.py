@@ -3,10 +3,9 @@
 `onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. If the
 converted network does not give the answers of ONNX Runtime on random inputs, a note says so, and the scores remain.
 
-The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed length, it is made dynamic,
-provided that the file then gives the same answers as in batches of that length. Otherwise inputs are sent in batches of that
-length, the last one filled up with copies. If the file takes flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent
-in row order. Notes report both.
+The file takes one array of numbers, with the samples along its first axis. If that axis has a fixed length, inputs are sent in
+batches of that length, the last one filled up with copies. If the file takes flattened inputs, (784,) or (784, 1) for
+(1, 28, 28), they are sent in row order. Notes report both.
 """
 
 import ast
@@ -26,11 +25,11 @@ from brinell.core.file_content import check_graph
 from brinell.core.model import Model
 from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import path_hint
-from brinell.models._answers import Kind, LogitModel, random_inputs
+from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_of_json
 from brinell.models._detections import Decoder, decode_raw, open_decoder
 from brinell.models._function import ARRAYS, FunctionModel
-from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session, session_of
+from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session
 
 __all__ = ["Onnx"]
 
@@ -38,8 +37,6 @@ METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
 MOST_METADATA = 1 << 22
 """Maximum number of characters of these names."""
-COMPARED = 8
-"""Number of random inputs on which a file with a dynamic first axis must answer as before."""
 
 Layout = Literal["first", "last"]
 Array = np.ndarray[Any, Any]
@@ -80,12 +77,7 @@ class Onnx:
             raise ValueError("std divides by 0")
 
     def __call__(self, domain: Domain) -> Model:
-        """Open the file and send it random inputs.
-
-        Raises:
-            RequestError: onnxruntime is not installed, or the file is missing, damaged, has several inputs, no axis for the
-                samples, another shape or type than the data, or no output of scores.
-        """
+        """Open the file and send it random inputs."""
         file = Path(self.path).expanduser()
         if not self.path:
             raise RequestError("'onnx' names no file: write onnx:FILE")
@@ -96,7 +88,6 @@ class Onnx:
         digest, packed = digest_of(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
             network = Network(open_session(file, self.threads), domain, self, name)
-            network = _of_any_batch(network, file, domain, self)
             return model_of(network, domain, self, digest, file)
 
     def preprocessing(self, domain: Domain) -> dict[str, Any]:
@@ -196,28 +187,6 @@ def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file:
     return LogitModel(model, options.answers) if options.answers else model
 
 
-def _of_any_batch(network: Network, file: Path, domain: Domain, options: Onnx) -> Network:
-    """The network with a dynamic first axis, if it then answers some random inputs as before."""
-    if network.batch is None or (session := _session_of_any_batch(file, options.threads)) is None:
-        return network
-    x = random_inputs(domain, COMPARED).numpy()
-    try:
-        freed = Network(session, domain, options, network.name)
-        agrees = freed.batch is None and np.allclose(_flat(freed(x)), _flat(network(x)), rtol=1e-3, atol=1e-4)
-    except Exception:  # what was exported for one input may hold its number anywhere
-        return network
-    if not agrees:
-        return network
-    note = f"{network.name} takes {_count_text(network.batch)} at a time: its first axis was freed, and answers as before"
-    freed.notes = (*freed.notes, note)
-    return freed
-
-
-def _flat(answer: Any) -> Array:
-    """All numbers of an answer."""
-    return np.concatenate([np.asarray(part).ravel() for part in (answer.values() if isinstance(answer, dict) else [answer])])
-
-
 def _class_names(session: Any, name: str) -> tuple[str, ...]:
     """The names of the classes in the metadata of a file: JSON, Python's text of a dict or list, or names joined by commas."""
     metadata = dict(session.get_modelmeta().custom_metadata_map)
@@ -273,18 +242,3 @@ def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: 
 
 def _count_text(inputs: int) -> str:
     return "one input" if inputs == 1 else f"{inputs} inputs"
-
-
-def _session_of_any_batch(file: Path, threads: int) -> Any:
-    """A session of the same file with a dynamic first axis; None if the changed file does not run."""
-    try:
-        import onnx
-
-        model = onnx.load(file)
-        del model.graph.value_info[:]
-        for port in (*model.graph.input, *model.graph.output):
-            if port.type.tensor_type.shape.dim:
-                port.type.tensor_type.shape.dim[0].dim_param = "samples"
-        return session_of(model.SerializeToString(), threads)
-    except Exception:
-        return None

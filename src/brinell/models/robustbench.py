@@ -25,11 +25,7 @@ class RobustBench:
     """Name in reports; by default the name in the model zoo."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Let the package build the network and load its checkpoint.
-
-        Raises:
-            RequestError: the package cannot be imported, or does not have the network.
-        """
+        """Let the package build the network and load its checkpoint."""
         if not self.path:
             raise RequestError("'robustbench' names no model: write robustbench:NAME, such as robustbench:Carmon2019Unlabeled")
         try:

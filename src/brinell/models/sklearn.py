@@ -50,12 +50,7 @@ class Sklearn:
     """Name in reports; by default the stem of the file."""
 
     def __call__(self, domain: Domain) -> Model:
-        """Load the estimator and call it once.
-
-        Raises:
-            RequestError: skops is not installed, the file is missing, damaged or holds types that are not trusted, or the
-                estimator is not a fitted classifier of the data's features.
-        """
+        """Load the estimator and call it once."""
         file = Path(self.path).expanduser()
         if not self.path:
             raise RequestError("'sklearn' names no file: write sklearn:FILE.skops")
@@ -75,9 +70,6 @@ def of_estimator(
     """A model around an estimator, which is called once; settings of its number of processes become 1.
 
     Inputs of any shape are flattened to vectors, in the units of their table.
-
-    Raises:
-        RequestError: the estimator is not a fitted classifier with one label per sample, or was fitted to other features.
     """
     answers = _choose_answers(estimator, answers, source)
     if settings := process_settings(estimator):
@@ -127,7 +119,6 @@ def process_settings(estimator: Any) -> list[str]:
 
 
 def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
-    """The estimator of a skops file."""
     try:
         import skops.io as skops
     except ImportError:
@@ -183,7 +174,6 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
         return lambda rows: rows[:, order]
 
     def frame(rows: Array) -> Any:
-        """Rows as the data frame that the estimator was fitted on."""
         frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
         for column, values in texts.items():
             frame_of_rows[column] = values[frame_of_rows[column].round().astype(int).clip(0, len(values) - 1)]

@@ -40,12 +40,7 @@ class Timm:
     """Name in reports; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Create the network and load its weights.
-
-        Raises:
-            RequestError: timm is not installed or has no such model, the weights cannot be downloaded or do not fit, or the
-                data are not images with the same number of channels.
-        """
+        """Create the network and load its weights."""
         timm = import_library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
         _check_name(timm, self.path)
         network = self._network(timm)
@@ -69,7 +64,6 @@ class Timm:
 
 
 def _check_name(timm: Any, name: str) -> None:
-    """Refuse a name that is neither a folder, nor a repository, nor a model of timm with an existing tag."""
     base, _, tag = name.partition(".")
     if ":" in name:
         return

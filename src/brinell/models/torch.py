@@ -65,12 +65,7 @@ class TorchModule:
         return self.open_for(domain, None)
 
     def open_for(self, domain: Domain, classes: int | None) -> Model:
-        """Create the module, load its weights, and call it once for the number of classes.
-
-        Raises:
-            RequestError: the file or function does not exist, the function fails or returns no module, the weights are damaged,
-                pickled or do not fit, or the module cannot take inputs of the domain.
-        """
+        """Create the module, load its weights, and call it once for the number of classes."""
         source, _, factory = self.path.rpartition(":")
         if not source or not factory:
             raise RequestError(f"{'torch:' + self.path!r} names no function: write torch:FILE.py:FACTORY?weights=FILE")
@@ -101,7 +96,6 @@ class TorchModule:
 
 
 def _arguments(text: str) -> dict[str, str]:
-    """Arguments of `args=key=value,...`."""
     pairs = [part.partition("=") for part in text.split(",") if part]
     if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
         raise RequestError(f"args={text}: {bad[0]!r} is no key=value; write args=key=value,key=value")
@@ -109,7 +103,6 @@ def _arguments(text: str) -> dict[str, str]:
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
-    """What a function of a file returns, or a module of the file itself."""
     scope = import_file(file)
     entry = getattr(scope, factory, None)
     if not callable(entry):

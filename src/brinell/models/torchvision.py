@@ -44,12 +44,7 @@ class Torchvision:
     """Name in reports; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Create the network and load its weights.
-
-        Raises:
-            RequestError: torchvision is not installed or has no such model or weights, the weights cannot be downloaded or do
-                not fit, or the data are not colour images.
-        """
+        """Create the network and load its weights."""
         models = import_library("torchvision", self, "resnet18?weights=FILE.pth").models
         published = self._published(models)
         view = _view(published.transforms())
@@ -61,7 +56,6 @@ class Torchvision:
         return prepare(network, view, domain, self.resize, self.name or self.path)
 
     def _published(self, models: Any) -> Any:
-        """The entry of the requested weights: address, classes, preparation."""
         names = models.list_models(module=models)
         if self.path not in names:
             raise RequestError(f"torchvision has no image classifier {self.path!r}{suggestion(self.path, names)}")
@@ -93,7 +87,6 @@ class Torchvision:
 
 
 def _view(transforms: Any) -> View:
-    """Resizing and normalisation of published weights."""
     size, resized = transforms.crop_size[0], transforms.resize_size[0]
     return View(
         size=(size, size),
