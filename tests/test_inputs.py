@@ -399,7 +399,10 @@ def test_everything_else_is_one_line(subtests):
             lambda: brinell.audit(NET, (torch.cat([X, X[:, :1]], 1), Y)),
             "give it inputs of its own shape and type",
         ),
-        (lambda: brinell.audit(NET, (X[:, :1], Y), mean=[1, 2, 3]), "mean= has 3 values, .* 1 channels: give one value, or one for each$"),
+        (
+            lambda: brinell.audit(NET, (X[:, :1], Y), mean=[1, 2, 3]),
+            "mean= has 3 values, .* 1 channels: give one value, or one for each$",
+        ),
         (
             lambda: brinell.audit(NET, (X, np.r_[-1, np.asarray(Y)[1:]])),
             rf"drop the samples whose label is below 0 \(1 of {len(Y)}, at 0\)",
