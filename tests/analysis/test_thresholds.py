@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from brinell.analysis.robust_accuracy import model_figures
-from brinell.analysis.thresholds import check_metrics, meaning, summarise, summarise_model
+from brinell.analysis.robust_accuracy import summarise_model
+from brinell.analysis.thresholds import check_metrics, meaning
 from brinell.core.checks import Code
 from brinell.core.errors import RequestError
 
@@ -21,23 +21,16 @@ def run(synthetic, criterion=TRUE, breaks=BREAKS, **changes):
     return synthetic.manifest(["m"], EPS, 6, ["zero", "one", "two", "three"], criterion=criterion, **changes), rows
 
 
-def test_every_figure_is_that_of_the_audit(synthetic):
-    manifest, rows = run(synthetic)
-    result, figures = summarise_model(manifest, rows, "runs/x", "m"), model_figures(manifest, rows, "runs/x", "m")
-    shared_names = "model distance criterion eps eps_text n complete remarks seconds warnings checks weak attacks".split()
-    assert [getattr(result, name) for name in shared_names] == [getattr(figures, name) for name in shared_names]
-    assert (result.folder, result.criterion, result.meaning) == ("runs/x", "true<0.1", meaning(manifest))
-    assert (result.clean_unmet.k, result.clean_unmet.n) == (5, 6)
-    assert [rate.k for rate in result.unmet] == [5, 3, 2] and result.unmet == figures.robust_accuracy
-    for row, expected in zip(result.per_class, figures.per_class, strict=True):
-        assert (row.class_, row.name, row.n) == (expected.class_, expected.name, expected.n)
-        assert (row.clean_unmet, row.unmet) == (expected.clean, expected.robust) and row.unmet != [row.clean_unmet] * 3
-    names = "attack title broken forwards backwards judge_forwards surrogate_passes seconds finished skipped".split()
-    for row, expected in zip(result.stages, figures.stages, strict=True):
-        assert [getattr(row, name) for name in names] == [
-            getattr(expected, name) for name in names
-        ] and row.unmet == expected.curve
-    assert result.stages[0].unmet != result.stages[1].unmet
+def test_every_rate_says_what_it_counts(synthetic):
+    result = summarise_model(*run(synthetic), "runs/x", "m")
+    assert (result.folder, result.criterion, result.meaning) == ("runs/x", "true<0.1", meaning(run(synthetic)[0]))
+    assert (result.clean_accuracy.k, result.clean_accuracy.n) == (5, 6)
+    assert [rate.k for rate in result.robust_accuracy] == [5, 3, 2] and result.quantised_robust_accuracy is None
+    rates = [result.clean_accuracy, *result.robust_accuracy, *(rate for stage in result.stages for rate in stage.curve)]
+    rates += [rate for entry in result.per_class for rate in (entry.clean, *entry.robust)]
+    assert {rate.quantity for rate in rates} == {"share that does not meet true<0.1"}
+    plain = summarise_model(*run(synthetic, {"name": "misclassified"}), "runs/x", "m")
+    assert plain.meaning is None and {rate.quantity for rate in plain.robust_accuracy} == {"accuracy"}
 
 
 def test_the_class_of_the_criterion_is_not_missed(synthetic):
@@ -52,7 +45,7 @@ def test_statements(synthetic):
         manifest, rows = run(synthetic, breaks=breaks, **changes)
         if eps is not None:
             manifest, rows = manifest | {"eps": eps, "eps_text": ["0"]}, synthetic.keep(rows, rows.attack == "clean")
-        return summarise_model(manifest, rows, "r", "m").statement
+        return summarise_model(manifest, rows, "r", "m").verdict
 
     assert statement() == (
         "At most 33.3 % of the inputs do not meet true<0.1 at 51/255: 1 of 6 meet it untouched, and attacks made 3 more meet it."
@@ -66,40 +59,26 @@ def test_statements(synthetic):
     assert statement(eps=[0.0]).endswith("; nothing was attacked, since no budget is above 0.")
     manifest, rows = run(synthetic)
     clean_result = summarise_model(manifest, synthetic.keep(rows, rows.attack == "none"), "r", "m")
-    assert clean_result.statement == "No attack is finished, so nothing is known about true<0.1." and clean_result.notes == []
+    assert (
+        clean_result.verdict == "No attack is finished, so nothing is known about true<0.1." and clean_result.verdict_notes == []
+    )
 
 
 def test_notes_say_what_failed_and_what_is_missing(synthetic):
     checks = {"m": [{"code": code, "passed": code != Code.ZERO, "text": "fine"} for code in Code]}
     manifest, rows = run(synthetic, checks=checks)
     result = summarise_model(manifest, rows, "r", "m")
-    assert result.notes[0] == "zero-gradients failed, so attacks may have missed inputs that meet the criterion."
-    assert any("black-box-better" in note and "could not be checked" in note for note in result.notes)
+    assert result.verdict_notes[0] == "zero-gradients failed, so attacks may have missed inputs that meet the criterion."
+    assert any("black-box-better" in note and "could not be checked" in note for note in result.verdict_notes)
     manifest["checks"]["m"] = [check | {"passed": False} for check in checks["m"]]
-    first = summarise_model(manifest, rows, "r", "m").notes[0]
+    first = summarise_model(manifest, rows, "r", "m").verdict_notes[0]
     assert first.startswith(", ".join(list(Code)[:3]) + " and ") and " more failed, so" in first
     failed = (rows.sample_id == 5) & (rows.attack == "apgd-dlr")
-    notes = summarise_model(manifest, synthetic.change(rows, failed, outcome="failed", broken=np.ma.masked), "r", "m").notes
+    notes = summarise_model(
+        manifest, synthetic.change(rows, failed, outcome="failed", broken=np.ma.masked), "r", "m"
+    ).verdict_notes
     assert "5 of 6 samples could be judged; the figure is of these." in notes
-    assert summarise_model(manifest | {"state": "running"}, rows, "r", "m").notes == []
-
-
-def test_models_stand_side_by_side_and_one_stands_alone(synthetic):
-    manifest, rows = run(synthetic)
-    first_result = summarise(manifest, rows, "r")
-    assert (
-        first_result.reported == first_result.models[0]
-        and first_result.payload()["run"] == "r"
-        and "models" not in first_result.payload()
-    )
-    second_rows = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=4)
-    warned = [{"code": "odd", "model": None, "text": "words"}]
-    joint_manifest = synthetic.manifest(["m", "o"], EPS, 6, ["a", "b", "c", "d"], criterion=TRUE, warnings=warned)
-    result = summarise(joint_manifest, synthetic.join(rows, second_rows), "r")
-    assert [model.unmet[-1].k for model in result.models] == [2, 6] and (result.criterion, result.n) == ("true<0.1", 6)
-    assert result.reported is result and result.complete and [warning.code for warning in result.warnings].count("odd") == 1
-    missing = synthetic.keep(second_rows, second_rows.sample_id != 3)
-    assert not summarise(joint_manifest, synthetic.join(rows, missing), "r").complete
+    assert summarise_model(manifest | {"state": "running"}, rows, "r", "m").verdict_notes == []
 
 
 def test_thresholds_of_another_criterion_are_refused():

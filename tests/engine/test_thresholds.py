@@ -1,6 +1,5 @@
 """A criterion of probability: known distances to the threshold, its clean figure, verification, and what refuses its runs."""
 
-import json
 import math
 import re
 import shutil
@@ -82,8 +81,8 @@ def test_the_share_is_that_of_the_known_distances(attacks, criterion, tmp_path):
     x = inputs(boundary)
     for attack in attacks:
         result = audit(module, x, y, tmp_path / attack, criterion, attack=attack)
-        assert (result.clean_unmet().k, result.clean_unmet().n) == (5, 6), attack
-        assert [rate.k for rate in result.models[0].unmet] == [4, 3, 2, 1], attack
+        assert (result.clean().k, result.clean().n) == (5, 6), attack
+        assert [rate.k for rate in result.models[0].robust_accuracy] == [4, 3, 2, 1], attack
     assert brinell.verify(tmp_path / attacks[-1], module, (x, y), trust=tmp_path / attacks[-1]).status != "refused"
 
 
@@ -102,7 +101,7 @@ def test_the_clean_share_is_no_accuracy(tmp_path):
     """A wrong answer with a probability of 0.27 for the true class does not meet true<0.1, nor does a right one of 0.51."""
     means = np.array([0.55, 0.499, 0.65])
     result = audit(TwoClasses(), np.repeat(means[:, None], 4, 1).astype(np.float32), [0, 0, 0], tmp_path / "run", "true<0.1")
-    assert (result.clean_unmet().k, result.clean_unmet().n) == (2, 3)
+    assert (result.clean().k, result.clean().n) == (2, 3)
     clean = [row for row in Forger(tmp_path / "run").select("clean")]
     assert [row["outcome"] for row in clean] == ["unmet", "unmet", "met"]
     assert [row["clean_pred"] for row in clean] == [1, 0, 1]
@@ -116,10 +115,10 @@ def test_of_two_classes_a_half_is_misclassification(tmp_path_factory, subtests):
             y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
             unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
             robust = audit(module, x, y, tmp_path / "classes", None).models[0]
-            assert [rate.k for rate in [unmet.clean_unmet, *unmet.unmet]] == [
+            assert [rate.k for rate in [unmet.clean_accuracy, *unmet.robust_accuracy]] == [
                 rate.k for rate in [robust.clean_accuracy, *robust.robust_accuracy]
             ]
-            assert 0 < unmet.unmet[-1].k < unmet.clean_unmet.k, "the budgets break some and leave some"
+            assert 0 < unmet.robust_accuracy[-1].k < unmet.clean_accuracy.k, "the budgets break some and leave some"
 
 
 @pytest.mark.slow
@@ -132,7 +131,7 @@ def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
     for value in values:
         result = audit(module, x, y, tmp_path / str(value), pattern.format(value), eps="0.1,0.3", attack="apgd-ce?steps=50")
         model = result.models[0]
-        shares.append([rate.k for rate in [model.clean_unmet, *model.unmet]])
+        shares.append([rate.k for rate in [model.clean_accuracy, *model.robust_accuracy]])
     assert shares[0] != shares[-1]
     assert all(a <= b for weak, strict in zip(shares, shares[1:], strict=False) for a, b in zip(weak, strict, strict=True))
 
@@ -258,7 +257,7 @@ def test_a_board_says_why_it_leaves_the_run_out(run, tmp_path, capsys):
 
 def test_a_gate_judges_the_share_by_its_name(run):
     result = brinell.open(run)
-    low = result.unmet(0.1).low
+    low = result.robust(0.1).low
     gate = brinell.gate(run, unmet=low - 0.01, eps=0.1, without_checks=True)
     assert gate.passed and any("does not meet" in check.name for check in gate.checks)
     assert not brinell.gate(run, unmet=low + 0.01, eps=0.1, without_checks=True).passed
@@ -269,10 +268,12 @@ def test_nothing_that_is_shown_calls_the_share_accuracy(run, capsys):
     cli(["report", str(run)])
     payload = brinell.open(run).payload()
     assert payload["criterion"] == "true<0.1" and "claimed" in payload
-    keys = set(re.findall(r'"(\w+)":', json.dumps(payload)))
-    assert not {key for key in keys if "accuracy" in key or "robust" in key}
-    tables = {path.name: path.read_text() for path in (run / "tables").glob("*.csv")}
-    assert {"unmet.csv", "per_class.csv"} <= tables.keys() and "robust_accuracy.csv" not in tables
+    rates = [payload["clean_accuracy"], *payload["robust_accuracy"]]
+    rates += [rate for entry in payload["per_class"] for rate in (entry["clean"], *entry["robust"])]
+    rates += [rate for stage in payload["stages"] for rate in stage["curve"]]
+    assert {rate["quantity"] for rate in rates} == {"share that does not meet true<0.1"}
+    tables = (run / "tables/robust_accuracy.csv").read_text()
+    assert tables.count("share that does not meet true<0.1") == len(tables.splitlines()) - 2
     page = re.sub(r"<[^>]+>", " ", (run / "report.html").read_text())
     page = page.partition('id="checks"')[0]
     claims = [page[match.start() - 20 : match.end()] for match in re.finditer("robust accuracy", page, re.IGNORECASE)]

@@ -8,7 +8,7 @@ import pytest
 
 from brinell.analysis.results import ClassResult, Distribution, Rate, SuccessCurve
 from brinell.analysis.robust_accuracy import rate, summarise
-from brinell.pages import figures, findings, page, threshold_page
+from brinell.pages import figures, findings, page
 from brinell.store.run import Run
 
 EPS, TEXTS = [0.1, 0.2], ["26/255", "51/255"]
@@ -147,35 +147,6 @@ def test_the_context_of_a_page(audit):
             "apgd-dlr",
         ]
         assert len(context["shown"]) == (2 if models == 2 else 12) and len(context["galleries"]) == (2 if models == 2 else 0)
-
-
-def test_the_context_of_thresholds(audit, figure_arguments):
-    run, records, _ = audit()
-    clean = rate(9, 10)
-
-    def model(name: str, ks: tuple[int, int]) -> SimpleNamespace:
-        unmet = [rate(k, 10, eps=e) for k, e in zip(ks, EPS, strict=True)]
-        return SimpleNamespace(model=name, statement=f"s {name}", clean_unmet=clean, unmet=unmet, eps=EPS, eps_text=TEXTS,
-                               criterion="true<0.1", distance="l2", warnings=[], notes=[])  # fmt: skip
-
-    for models in (
-        [model("a", (7, 5))],
-        [model(name, ks) for name, ks in zip("abcd", ((7, 5), (4, 3), (2, 1), (1, 0)), strict=True)],
-    ):
-        context = threshold_page.context(run, records, SimpleNamespace(models=models, complete=True))
-        is_plural = len(models) > 1
-        assert context["title"] == ("4 models" if is_plural else "a") + " on digits" and context["many"] == is_plural
-        assert context["statements"] == ([f"{m.model}: s {m.model}" for m in models] if is_plural else ["s a"])
-        assert lines(context["curve"]) == [
-            (m.model, [9, *(r.k for r in m.unmet)], i, not is_plural) for i, m in enumerate(models)
-        ]
-        assert context["curve"].labels == ([(0.0, "0"), *zip(EPS, TEXTS, strict=True)],) and context["curve"].distance == "L2"
-        assert context["stage"] == {"apgd-ce": "apgd-ce", "apgd-dlr": "apgd-dlr"} and len(context["shown"]) >= 12
-    with_zero = SimpleNamespace(
-        **vars(models[0]) | {"eps": [0.0, 0.2], "eps_text": ["0", "x"], "unmet": [rate(9, 10), rate(1, 10, eps=0.2)]}
-    )
-    figure = threshold_page._curve(SimpleNamespace(models=[with_zero]))
-    assert figure.labels == ([(0.0, "0"), (0.2, "x")],) and lines(figure)[0][1] == [9, 1]
 
 
 def test_classes_of_two_models_meet_by_number():

@@ -18,9 +18,7 @@ from brinell.analysis.results import (
     Rate,
     StageResult,
 )
-from brinell.analysis.thresholds import ThresholdClass, ThresholdModel, ThresholdResult, ThresholdStage
 from brinell.pages import format as formats
-from brinell.pages import threshold_page
 from brinell.pages.tables import csv_text, tables
 
 EPS, TEXTS = [0.25, 0.5], ["1/4", "1/2"]
@@ -94,8 +92,8 @@ def test_tables_of_an_audit():
     accuracy, classes, totals, stages, checks, distributions = ([] for _ in range(6))
     for m in result.models:
         accuracy.append(((m.clean_accuracy, m), {"what": "clean", "eps": 0.0, "eps_text": 0}))
-        for kind, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
-            accuracy += [((r, m), {"what": kind, "eps": r.eps, "eps_text": t}) for r, t in zip(rates, TEXTS, strict=False)]
+        for rates in (m.robust_accuracy, m.quantised_robust_accuracy or []):
+            accuracy += [((r, m), {"what": r.quantity, "eps": r.eps, "eps_text": t}) for r, t in zip(rates, TEXTS, strict=False)]
         for c in m.per_class:
             classes += [
                 ((r, c, m), {"name": c.name, "n": r.n, "eps": r.eps, "eps_text": t, "drop": d})
@@ -144,59 +142,10 @@ def test_the_table_of_comparisons():
     assert faults_of(rows_of(tables(audit_result(), comparisons)["comparison.csv"]), expected) == []
 
 
-def test_tables_and_words_of_thresholds():
-    numbers = Numbers()
-    models = [
-        numbers.make(
-            ThresholdModel, model=name, eps=EPS, eps_text=TEXTS, clean_unmet=numbers.make(Rate, eps=0.0), unmet=numbers.rates(),
-            per_class=[numbers.make(ThresholdClass, unmet=numbers.rates(), clean_unmet=numbers.make(Rate)) for _ in range(2)],
-            stages=[numbers.make(ThresholdStage, unmet=numbers.rates(), broken=[3, 5], skipped=None),
-                    numbers.make(ThresholdStage, unmet=[], broken=[], skipped="why")],
-            checks=[numbers.make(CheckResult)], warnings=[numbers.make(CheckResult, text=f"w {name}")], notes=[f"n {name}"],
-        )
-        for name in ("first", "second")
-    ]  # fmt: skip
-    result = numbers.make(ThresholdResult, models=models, complete=False)
-    files = {name: rows_of(text) for name, text in threshold_page.tables(result).items()}
-    unmet, classes, stages, checks = ([] for _ in range(4))
-    for m in models:
-        shares = [("clean", m.clean_unmet), *zip(TEXTS, m.unmet, strict=True)]
-        unmet += [((r, m), {"eps": r.eps, "eps_text": text}) for text, r in shares]
-        classes += [
-            ((r, c, m), {"name": c.name, "n": r.n, "eps": r.eps, "eps_text": text})
-            for c in m.per_class
-            for text, r in zip(TEXTS, c.unmet, strict=True)
-        ]
-        ran, skipped = m.stages
-        stages.append(((ran.unmet[-1], ran, m), {"eps": 0.5, "newly_broken": 5}))
-        none = dict.fromkeys(("value", "low", "high", "k", "n", "newly_broken"), None)
-        stages.append(((skipped, m), {"eps": 0.5} | none))
-        checks += [((c, m), {}) for c in m.checks]
-    assert faults_of(files["unmet.csv"], unmet) == [] == faults_of(files["per_class.csv"], classes)
-    assert faults_of(files["stages.csv"], stages) == [] == faults_of(files["checks.csv"], checks)
-    alerts = list(threshold_page._alerts(result))
-    assert alerts[0][0] == "stop" and alerts[1:] == [
-        ("warn", "first: w first"), ("note", "first: n first"), ("warn", "second: w second"), ("note", "second: n second")
-    ]  # fmt: skip
-    single_model = result.model_copy(update={"models": models[:1], "complete": True})
-    assert list(threshold_page._alerts(single_model)) == [("warn", "w first"), ("note", "n first")]
-    heats = [threshold_page.heat(Rate(eps=0, value=value, low=0, high=1, n=10, k=1)) for value in (None, 0.0, 0.36, 1.0)]
-    assert heats == ["none", "h10", "h6", "h0"]
-
-
 def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not():
     rows = [("=1+1", -0.5, None), ("-cmd", "+x", "@y"), ("a", "-3", "\tb")]
     text = csv_text(("name", "b", "c"), rows)
     assert text == "name,b,c\n'=1+1,-0.5,\n'-cmd,'+x,'@y\na,-3,\\u0009b\n"
-
-
-def test_shares_begin_with_the_untouched_inputs():
-    for eps in ([0.0, 0.25], [0.25]):
-        numbers = Numbers()
-        unmet, clean = [numbers.make(Rate, eps=e) for e in eps], numbers.make(Rate)
-        texts = [str(e) for e in eps]
-        model = numbers.make(ThresholdModel, eps=eps, eps_text=texts, unmet=unmet, clean_unmet=clean)
-        assert threshold_page._shares(model) == [("clean", clean), ("0.25", unmet[-1])]
 
 
 def test_durations_in_the_unit_that_fits():

@@ -10,7 +10,6 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import not_made
 from brinell.analysis.proportions import difference
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
-from brinell.analysis.thresholds import ThresholdModel
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError, option
 from brinell.core.intervals import CONFIDENCE
@@ -169,7 +168,7 @@ def completeness_of(rates: Sequence[Rate]) -> Check:
 
 
 def gate(
-    result: ModelResult | ThresholdModel, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
+    result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
 ) -> GateResult:
     """The verdict: `checks`, that the run is complete, and that its own checks were made and none failed outside of `allow`.
 
@@ -187,13 +186,6 @@ def gate(
     all_checks = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
     passed = all(check.passed is not False for check in all_checks)
     return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
-
-
-def checks_of(result: ModelResult | ThresholdModel, thresholds: Sequence[Threshold]) -> list[Check]:
-    """One check per threshold on a model of an audit, whatever its criterion is."""
-    if isinstance(result, ThresholdModel):
-        return against_rates({"unmet": result.unmet}, thresholds)
-    return against_thresholds(result, thresholds)
 
 
 def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:
@@ -314,6 +306,7 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
         "robust": f"robust accuracy at eps {text}",
         "worst_class": f"robust accuracy of the worst class at eps {text}",
         "certified": f"{NAMES['certified']} at eps {text}",
+        "unmet": f"{NAMES['unmet']} at eps {text}",
     }
     name, rate = names[threshold.metric], None
     check = partial(_check, CODES[threshold.metric], required=threshold.minimum)
@@ -321,7 +314,7 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
         rate = result.clean_accuracy
     elif index is None:
         return check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
-    elif threshold.metric == "robust":
+    elif threshold.metric in ("robust", "unmet"):
         rate = result.robust_accuracy[index]
     elif threshold.metric == "certified":
         rate = (result.certified or [])[index]
@@ -375,7 +368,7 @@ def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate |
     return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({evidence})", observed=change, low=low)
 
 
-def _completeness(result: ModelResult | ThresholdModel) -> Check:
+def _completeness(result: ModelResult) -> Check:
     """The check that the run is complete."""
     text = "every sample was judged by every stage"
     if not result.complete:
@@ -383,7 +376,7 @@ def _completeness(result: ModelResult | ThresholdModel) -> Check:
     return _check(COMPLETE, "run complete", result.complete, text)
 
 
-def _warnings(result: ModelResult | ThresholdModel, allow: Collection[str], without_checks: bool) -> list[Check]:
+def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in not_made(result.checks)}
     run_checks = [c for c in result.checks if c.passed is not None or c.code in counts]

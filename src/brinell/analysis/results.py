@@ -220,7 +220,9 @@ class ModelResult(ClaimingResult):
     distance: str
     """Norm in which eps is measured."""
     criterion: str
-    """Criterion of success: misclassified, or targeted at CLASS, least-likely or random."""
+    """Criterion of success: misclassified, targeted at CLASS, least-likely or random, or a threshold such as true<0.1."""
+    meaning: str | None = Field(default=None, exclude_if=lambda meaning: meaning is None)
+    """The criterion of probability in words. Rates are then shares of inputs that do not meet it, as their `quantity` says."""
     eps: list[float]
     """Budgets, ascending."""
     eps_text: list[str]

@@ -35,11 +35,12 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
+from brinell.analysis.thresholds import meaning, notes, statement
 from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker_than_fast
 from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Records, has_broken
-from brinell.store.run import refuse_threshold, threshold_of
+from brinell.store.run import threshold_of
 
 
 def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditResult:
@@ -68,38 +69,33 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 
 
 def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
-    """All figures of one model of a run; arguments as for `summarise`.
-
-    Raises:
-        RequestError: the run has a criterion of probability, whose figures are those of `analysis.thresholds`.
-    """
-    refuse_threshold(manifest, run)
-    return model_figures(manifest, records, run, model)
-
-
-def model_figures(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
-    """The figures of one model of a run, whatever its criterion is; arguments as for `summarise`."""
+    """All figures of one model of a run; arguments as for `summarise`."""
+    threshold = threshold_of(manifest)
+    quantity = ACCURACY if threshold is None else f"share that does not meet {threshold}"
     cells = grid(records, manifest, model)
     n = int(manifest["data"]["n"])
     unseen = max(n - len(cells.ids), 0)
     worst = worst_case(cells, judging(cells))
     eps = [float(e) for e in cells.eps]
-    classes = per_class(cells, worst, class_names(manifest))
-    robust = rates(worst, eps, unseen)
-    clean = rates(cells.clean[:, None], [0.0], unseen)[0]
+    classes = per_class(cells, worst, class_names(manifest), quantity)
+    robust = rates(worst, eps, unseen, quantity)
+    clean = rates(cells.clean[:, None], [0.0], unseen, quantity)[0]
     gaps = clean.missing + sum(rate.missing for rate in robust)
     checks = checks_of(records, manifest, model)
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
     active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
     all_done = len(judging(cells)) == len(active)
     going = manifest["state"] != "finished" or not all_done
-    stages = stage_results(records, manifest, cells, unseen)
+    stages = stage_results(records, manifest, cells, unseen, quantity)
+    is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
+    budget = str(manifest["eps_text"][-1])
     ways = ways_around(records, manifest, model, stages, eps[-1])
     return ModelResult(
         run=run,
         model=model,
         distance=str(manifest["distance"]),
         criterion=criterion(manifest),
+        meaning=None if threshold is None else meaning(manifest),
         eps=eps,
         eps_text=[str(text) for text in manifest["eps_text"]],
         n=n,
@@ -107,10 +103,10 @@ def model_figures(manifest: Mapping[str, Any], records: Records, run: str, model
         clean_accuracy=clean,
         robust_accuracy=robust,
         quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
-        if manifest["data"]["domain"].get("levels") and threshold_of(manifest) is None
+        if manifest["data"]["domain"].get("levels") and threshold is None
         else None,
         per_class=classes,
-        classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
+        classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0),
         mean_drop=mean([c.total_drop for c in classes]),
         stages=stages,
         distributions=[distance_at_success(records, cells, str(manifest["distance"])).summary()]
@@ -132,16 +128,14 @@ def model_figures(manifest: Mapping[str, Any], records: Records, run: str, model
         weak=(weak := weaker_than_fast(manifest, model)),
         attacks=_attacks(manifest),
         verdict=verdict(
-            clean=clean,
-            robust=robust[-1],
-            budget=str(manifest["eps_text"][-1]),
-            going=going,
-            checks=checks,
-            ways=ways,
-            weak=weak is not None,
-        ),
+            clean=clean, robust=robust[-1], budget=budget, going=going, checks=checks, ways=ways, weak=weak is not None
+        )
+        if threshold is None
+        else statement(threshold, clean, robust[-1], budget, going=going),
         verdict_notes=[]
         if going or not clean.k
+        else list(notes(robust[-1], n, checks, weak))
+        if threshold is not None
         else verdict_notes(
             robust=robust[-1],
             total=n,
@@ -166,14 +160,14 @@ def judging(cells: Grid) -> list[int]:
     return [i for i in range(len(cells.stages)) if complete[i] and active[i]]
 
 
-def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
+def rates(states: Array, eps: Sequence[float], unseen: int = 0, quantity: str = ACCURACY) -> list[Rate]:
     """One rate per budget, over samples; `missing` counts those that were not judged.
 
     The `states` (samples, budgets) are WRONG, RIGHT or anything else for "not judged"; `unseen` samples have no row at all.
     """
     right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
     return [
-        rate(int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen)
+        rate(int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen, quantity=quantity)
         for e, k, w in zip(eps, right, wrong, strict=True)
     ]
 
@@ -193,7 +187,7 @@ def share(hits: Iterable[bool]) -> Share:
     return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
-def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResult]:
+def per_class(cells: Grid, worst: Array, names: Sequence[str], quantity: str = ACCURACY) -> list[ClassResult]:
     """Rates and drops of every class that has a sample.
 
     `worst` is (samples, budgets) states from `worst_case`; a class beyond `names` is named by its number.
@@ -202,8 +196,8 @@ def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResu
     results = []
     for index in np.unique(cells.labels):
         members = cells.labels == index
-        clean = rates(cells.clean[members, None], [0.0])[0]
-        robust = rates(worst[members], eps)
+        clean = rates(cells.clean[members, None], [0.0], quantity=quantity)[0]
+        robust = rates(worst[members], eps, quantity=quantity)
         drop, total = drops(clean.value, [r.value for r in robust])
         name = class_name(names, int(index))
         results.append(
@@ -288,7 +282,9 @@ def sizes(records: Records, distance: str) -> Array:
     return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
 
-def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0) -> list[StageResult]:
+def stage_results(
+    records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0, quantity: str = ACCURACY
+) -> list[StageResult]:
     """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
     complete, counted = finished(cells), judging(cells)
     reasons = {s["stage"]: str(s["reason"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
@@ -298,7 +294,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
     costs = _costs(records, cells)
     for i, stage in enumerate(cells.stages):
         after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
-        curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen)
+        curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
         last = rates(before[:, -1:], [0.0])[0].value
         accuracy = curve[-1].value if curve else None
         broken = [0] * len(cells.eps) if after is None else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]

@@ -41,13 +41,14 @@ def headline(model: ModelResult, index: int, several_models: bool = False) -> li
     text, last = model.eps_text[index], model.eps_text[-1]
     worst, remark = _worst(model, index)
     remark_at_index = f"{'models' if several_models else 'classes'} differ most here"
-    figures: list[tuple[str, Rate | None, str]] = [("Clean accuracy", model.clean_accuracy, "inputs without perturbation")]
+    clean = "Clean accuracy" if model.meaning is None else "Clean inputs"
+    figures: list[tuple[str, Rate | None, str]] = [(clean, model.clean_accuracy, "inputs without perturbation")]
     if text != last:
-        figures.append((f"Robust accuracy at {text}", model.robust_accuracy[index], remark_at_index))
+        figures.append((f"{words.rate_name(model)} at {text}", model.robust_accuracy[index], remark_at_index))
     remark_last = f"{words.norm(model.distance)}, the largest budget"
     return [
         *figures,
-        (f"Robust accuracy at {last}", model.robust_accuracy[-1], remark_last),
+        (f"{words.rate_name(model)} at {last}", model.robust_accuracy[-1], remark_last),
         (f"Worst class at {text}", worst, remark),
     ]
 
@@ -222,7 +223,8 @@ def next_step(run: Run, result: AuditResult, index: int) -> str:
         )
     if remedy := next((note for note in model.verdict_notes if "run --attack" in note), ""):
         return remedy
-    return f"Keep it so: brinell gate FOLDER --robust {_floor(last)} --eps {text} fails as soon as a later run falls below."
+    metric = "robust" if model.meaning is None else "unmet"
+    return f"Keep it so: brinell gate FOLDER --{metric} {_floor(last)} --eps {text} fails as soon as a later run falls below."
 
 
 def _floor(rate: Rate) -> str:

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from brinell.analysis.indicators import caveat
 from brinell.analysis.inference import compare_rates
-from brinell.analysis.results import CheckResult, ClassResult, ModelResult, OfClass, PairedRate, Rate
+from brinell.analysis.results import ACCURACY, CheckResult, ClassResult, ModelResult, OfClass, PairedRate, Rate
 from brinell.core.checks import Code
 from brinell.core.outward import JOINER
 
@@ -151,9 +151,16 @@ def clip(name: str, length: int = 16) -> str:
     return name if len(name) <= length else name[: length - 1].rstrip(" ,") + "…"
 
 
+def rate_name(model: ModelResult, kind: str = "Robust", *, low: bool = False) -> str:
+    """Name of the rates of a model: of an accuracy its kind, of another quantity what is counted; `low` in lower case."""
+    quantity = model.robust_accuracy[-1].quantity
+    name = f"{kind} accuracy".strip() if quantity == ACCURACY else quantity
+    return (name[0].lower() if low else name[0].upper()) + name[1:]
+
+
 def where_it_breaks(model: ModelResult) -> str:
     """The budget at which half of the clean accuracy is gone, and the one at which all is."""
-    clean = model.clean_accuracy.value
+    clean, name = model.clean_accuracy.value, rate_name(model, "clean", low=True)
     above = [(rate, text) for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True) if rate.eps > 0]
     judged_rates = [(rate, text) for rate, text in above if rate.value is not None]
     if not clean or not judged_rates:
@@ -165,18 +172,17 @@ def where_it_breaks(model: ModelResult) -> str:
         if rate.k == model.clean_accuracy.k:
             return f"Nowhere that was tested: no attack broke a single sample up to {text}. Stronger attacks may."
         return (
-            f"At least half of its clean accuracy remains over the whole range; at the largest budget, {text}, it has lost "
+            f"At least half of its {name} remains over the whole range; at the largest budget, {text}, it has lost "
             f"{100 * (clean - (rate.value or 0.0)):.1f} of {100 * clean:.1f} points."
         )
     if half is judged_rates[0]:
         text = (
-            f"Already at the smallest budget tested, {half[1]}, less than half of its clean accuracy is left "
-            f"({percent(half[0].value)})"
+            f"Already at the smallest budget tested, {half[1]}, less than half of its {name} is left ({percent(half[0].value)})"
         )
     else:
         before = judged_rates[judged_rates.index(half) - 1]
         text = (
-            f"It loses half of its clean accuracy between {before[1]} ({percent(before[0].value)}) and {half[1]} "
+            f"It loses half of its {name} between {before[1]} ({percent(before[0].value)}) and {half[1]} "
             f"({percent(half[0].value)})"
         )
     if all_broken is not None and all_broken is not half:

@@ -14,15 +14,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from brinell.analysis import thresholds
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult, CompareResult
 from brinell.analysis.robust_accuracy import summarise
-from brinell.analysis.thresholds import ThresholdResult
 from brinell.core.outward import markdown
 from brinell.core.record import Records
-from brinell.pages import figures, page, threshold_page
+from brinell.pages import figures, page
 from brinell.pages import format as words
 from brinell.pages.tables import tables
 from brinell.reports.html import script
@@ -54,7 +52,7 @@ def write(run: Path) -> Path:
     return run / PAGE
 
 
-def write_pages(run: Run) -> AuditResult | ThresholdResult:
+def write_pages(run: Run) -> AuditResult:
     """The same of an open run.
 
     Returns:
@@ -91,17 +89,12 @@ def render_all(folder: Path) -> tuple[str, dict[str, str]]:
     return _render(Run.open(folder, thresholds=True))[1:]
 
 
-def _render(run: Run) -> tuple[AuditResult | ThresholdResult, str, dict[str, str]]:
+def _render(run: Run) -> tuple[AuditResult, str, dict[str, str]]:
     """The figures of a run, its page and, by file name, its tables."""
     # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records()
-    if threshold_of(run.manifest) is not None:
-        of_thresholds = thresholds.summarise(run.manifest, records, str(run.path))
-        context = threshold_page.context(run, records, of_thresholds)
-        page_text = fill("brinell.pages", "threshold.html", {"heat": threshold_page.heat}, **context)
-        return of_thresholds, page_text, threshold_page.tables(of_thresholds)
     result = audit_with_proofs(summarise(run.manifest, records, str(run.path)), run.path)
-    comparisons = compare_all(run, records)
+    comparisons = compare_all(run, records) if threshold_of(run.manifest) is None else []
     context = page.context(run, records, result, comparisons)
     return result, fill("brinell.pages", "report.html", {"heat": page.heat}, **context), tables(result, comparisons)
 

@@ -135,7 +135,7 @@ def overall_figure(result: AuditResult) -> Markup:
     """Accuracy over eps, all models."""
     lines = [figures.Series(name=m.model, rates=_overall(m), style=i) for i, m in enumerate(result.models)]
     first = result.models[0]
-    title = f"Robust accuracy over eps, with 95 % intervals, of {', '.join(m.model for m in result.models)}"
+    title = f"{words.rate_name(first)} over eps, with 95 % intervals, of {', '.join(m.model for m in result.models)}"
     return figures.curve(lines, _ticks(first), title=title, distance=words.norm(first.distance))
 
 
@@ -151,7 +151,12 @@ def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str,
         if len(result.models) == 1:
             lines.append(figures.Series(name="all classes", rates=_overall(result.models[0]), style=-1, band=False))
         name = classes.names[index]
-        picture = figures.curve(lines, _ticks(result.models[0]), title=f"Class {name}: robust accuracy over eps", small=True)
+        picture = figures.curve(
+            lines,
+            _ticks(result.models[0]),
+            title=f"Class {name}: {words.rate_name(result.models[0], low=True)} over eps",
+            small=True,
+        )
         class_curves.append((index, name, picture))
     return class_curves
 

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from brinell.analysis.results import AuditResult, CompareResult, Rate
+from brinell.analysis.results import ACCURACY, AuditResult, CompareResult, Rate
 from brinell.core.outward import cell
 
 _RATE = ("value", "low", "high", "k", "n", "missing")
@@ -52,7 +52,7 @@ def _accuracy(result: AuditResult) -> Iterable[Sequence[object]]:
         yield (m.model, "clean", 0.0, "0", *_rate(m.clean_accuracy))
         for kind, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
             for rate, text in zip(rates, m.eps_text, strict=False):
-                yield (m.model, kind, rate.eps, text, *_rate(rate))
+                yield (m.model, kind if rate.quantity == ACCURACY else rate.quantity, rate.eps, text, *_rate(rate))
 
 
 def _per_class(result: AuditResult) -> Iterable[Sequence[object]]:

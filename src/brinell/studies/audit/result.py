@@ -15,14 +15,13 @@ from brinell.analysis.curve import dense_table
 from brinell.analysis.folder_result import Result, framed_page
 from brinell.analysis.gate import GateResult
 from brinell.analysis.results import AuditResult, ModelResult, Rate
-from brinell.analysis.thresholds import ThresholdModel, ThresholdResult
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
 from brinell.pages import figures
-from brinell.pages.format import percent
+from brinell.pages.format import percent, rate_name
 from brinell.store import parquet
 from brinell.store.run import Run
 
@@ -210,7 +209,7 @@ class Audit(_WithRun, AuditResult):
         ]
         first = self.models[0]
         labels = list(zip(first.eps, first.eps_text, strict=True))
-        curve = str(figures.curve(series, labels, title="robust accuracy over eps", distance=first.distance))
+        curve = str(figures.curve(series, labels, title=f"{rate_name(first, low=True)} over eps", distance=first.distance))
         width, height = figures.LARGE.width, figures.LARGE.height
         parts = [curve.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1)]
         for index, line in enumerate(series):
@@ -250,42 +249,6 @@ class Audit(_WithRun, AuditResult):
         return result
 
 
-class ThresholdAudit(_WithRun, ThresholdResult):
-    """All figures of an audit with a criterion of probability, which is not about robust accuracy."""
-
-    def unmet(self, eps: Any = None, model: str | None = None) -> Rate:
-        """Share of inputs that do not meet the criterion at one budget of the run, with its interval.
-
-        Args:
-            eps: a budget of the run as a number or text; by default its largest.
-            model: name of the model, where the run has several.
-
-        Raises:
-            RequestError: the run has no such budget or model.
-        """
-        result = self._model_result(model)
-        return _rate_at(result.unmet, result.eps, result.eps_text, eps)
-
-    def clean_unmet(self, model: str | None = None) -> Rate:
-        """The same share of the untouched inputs; `model` as for `unmet`."""
-        return self._model_result(model).clean_unmet
-
-    def __repr__(self) -> str:
-        lines = [f"{model.model}: {model.statement}" for model in self.models]
-        return f"<ThresholdAudit {' '.join(lines)} {self.folder}>"
-
-    __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        """The statements and the page, as a notebook shows them."""
-        lines = Markup("").join(Markup("<p>{}: {}</p>").format(model.model, model.statement) for model in self.models)
-        return Markup("<div>{}{}</div>").format(lines, Markup(framed_page(self.folder)))
-
-    def _model_result(self, model: str | None) -> ThresholdModel:
-        result: ThresholdModel = self.models[self._index(model)]
-        return result
-
-
 def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any) -> Value:
     if eps is None:
         return values[-1]
@@ -303,18 +266,17 @@ def _line(model: ModelResult) -> str:
     checks_text = f"{failed} check{'s' * (failed != 1)} failed" if failed else "no check failed"
     interval = f"{percent(last.low)} to {percent(last.high)}"
     budget = f"{model.distance} {model.eps_text[-1]}"
+    robust = "robust" if model.meaning is None else f"not {model.criterion}"
     clean = percent(model.clean_accuracy.value)
-    return f"{model.model}: clean {clean}, robust {percent(last.value)} ({interval}) at {budget}, {checks_text}"
+    return f"{model.model}: clean {clean}, {robust} {percent(last.value)} ({interval}) at {budget}, {checks_text}"
 
 
-def of(result: AuditResult | ThresholdResult) -> Audit | ThresholdAudit:
+def of(result: AuditResult) -> Audit:
     """The figures of a run as `brinell.audit` returns them."""
-    if isinstance(result, ThresholdResult):
-        return ThresholdAudit.model_construct(**{name: getattr(result, name) for name in ThresholdResult.model_fields})
     return Audit.model_construct(**{name: getattr(result, name) for name in type(result).model_fields})
 
 
-def failures(result: AuditResult | ThresholdResult) -> Sequence[str]:
+def failures(result: AuditResult) -> Sequence[str]:
     """Failed checks and warnings of a run, one line each."""
     sentences: dict[str, None] = {}
     for model in result.models:

@@ -4,25 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brinell.analysis import gate as rules
-from brinell.analysis import thresholds as of_thresholds
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
-from brinell.analysis.thresholds import ThresholdResult
+from brinell.analysis.thresholds import check_metrics
 from brinell.core.errors import RequestError, option
 from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
-from brinell.store.run import Run, threshold_of
+from brinell.store.run import Run
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
 from brinell.studies.kit import Call
 
 
-def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.PlanResult:
+def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, estimate its cost instead.
 
     Raises:
@@ -30,7 +29,7 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
         StoppedError: the folder cannot be written, or the model no longer answers.
     """
     thresholds = _thresholds(call.options.gate)
-    of_thresholds.check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
+    check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         seconds = CALIBRATION if options.calibrate is None else options.calibrate
@@ -55,7 +54,7 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
     audit = result.of(run)
     if not thresholds:
         return audit
-    return audit.gated([rules.gate(model, rules.checks_of(model, thresholds)) for model in audit.models])
+    return audit.gated([rules.gate(model, rules.against_thresholds(model, thresholds)) for model in audit.models])
 
 
 def _thresholds(conditions: Sequence[str]) -> list[rules.Threshold]:
@@ -86,7 +85,7 @@ def carry_out_plan(
     command: str,
     resume: bool,
     pool: Pool | Channel | None = None,
-) -> AuditResult | ThresholdResult:
+) -> AuditResult:
     """Run an audit that is planned, and write its report.
 
     Args:
@@ -103,14 +102,7 @@ def carry_out_plan(
     return html.write_pages(Run.open(run.path, thresholds=True))
 
 
-def open_result(folder: Path) -> result.Audit | result.ThresholdAudit:
+def open_result(folder: Path) -> result.Audit:
     """The result of a run folder, computed from its records."""
-    summary = _summary(Run.open(folder, thresholds=True), str(folder))
-    return result.of(audit_with_proofs(summary, folder) if isinstance(summary, AuditResult) else summary)
-
-
-def _summary(run: Run, name: str) -> AuditResult | ThresholdResult:
-    """Result of a run from its records."""
-    if threshold_of(run.manifest) is not None:
-        return of_thresholds.summarise(run.manifest, run.records(), name)
-    return summarise(run.manifest, run.records(), name)
+    run = Run.open(folder, thresholds=True)
+    return result.of(audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder))

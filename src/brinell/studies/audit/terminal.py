@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from brinell.analysis.thresholds import ThresholdResult
 from brinell.pages.terminal import percent
 from brinell.studies.audit import dry_run
 
@@ -13,13 +12,13 @@ def lines(result: Any) -> Iterator[str]:
     if isinstance(result, dry_run.PlanResult):
         yield from dry_run.lines(result)
         return
-    if isinstance(result, ThresholdResult):
-        yield from threshold_lines(result)
-        return
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
         yield f"{model.model}: {model.n} samples, {model.distance}{aimed}, {model.attacks}"
-        yield f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class"
+        if model.meaning is not None:
+            yield f"  {model.criterion} means that {model.meaning}; the share that does not meet it is not robust accuracy"
+        columns = ("accuracy", "robust") if model.meaning is None else (" not met", "inputs")
+        yield f"  {'eps':>9}   {columns[0]}   95 % interval   {columns[1]}    weakest class"
         names = {entry.class_: entry.name for entry in model.per_class}
         if model.eps[0] > 0:
             clean = model.clean_accuracy
@@ -46,28 +45,6 @@ def lines(result: Any) -> Iterator[str]:
             number = model.classes_without_samples
             have = "class of the data has" if number == 1 else "classes of the data have"
             yield f"  warning: {number} {have} no sample, so nothing is known about {'it' if number == 1 else 'them'}"
-        for warning in model.warnings:
-            yield f"  warning: {warning.text}"
-    yield from _ending(result)
-
-
-def threshold_lines(result: Any) -> Iterator[str]:
-    """The result of an audit with a criterion of probability, line by line."""
-    for model in result.models:
-        yield f"{model.model}: {model.n} samples, {model.distance}, criterion {model.criterion}, {model.attacks}"
-        yield f"  {model.criterion} means that {model.meaning}; the share of inputs that do not meet it is not robust accuracy"
-        yield f"  {'eps':>9}   not met    95 % interval   inputs"
-        rates = [(text, rate) for text, rate in zip(model.eps_text, model.unmet, strict=True) if rate.eps > 0]
-        for text, rate in [("clean", model.clean_unmet), *rates]:
-            interval = f"{percent(rate.low)} to {percent(rate.high)}"
-            yield f"  {text:>9}   {percent(rate.value):>7}    {interval:<16}{rate.k:>4} of {rate.n}"
-        yield f"  {model.statement}"
-        yield from (f"  note: {text}" for text in model.notes)
-        passed = [check.passed for check in model.checks]
-        yield f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
-        titles = {stage.attack: stage.title for stage in model.stages}
-        for remark in model.remarks:
-            yield f"  note: {titles.get(remark.attack, remark.attack)}: {remark.text}"
         for warning in model.warnings:
             yield f"  warning: {warning.text}"
     yield from _ending(result)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from brinell.analysis import gate as rules
-from brinell.analysis import thresholds as of_thresholds
 from brinell.analysis.compare import compare, model_names, side
 from brinell.analysis.gate import GateResult
 from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise_model
+from brinell.analysis.thresholds import check_metrics
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.pages.gate import junit, sarif
@@ -41,7 +41,7 @@ def _gate(request: GateRequest) -> GateResult:
     thresholds, not_worse, eps = _conditions(request)
     manifest = Run.open(request.run, thresholds=True).manifest
     criterion = threshold_of(manifest)
-    of_thresholds.check_metrics([threshold.metric for threshold in thresholds], criterion, request.run)
+    check_metrics([threshold.metric for threshold in thresholds], criterion, request.run)
     if criterion is not None and request.baseline is not None:
         raise RequestError(
             f"{request.run} has the criterion {criterion}, and {option('baseline')} compares robust accuracy: demand "
@@ -49,10 +49,6 @@ def _gate(request: GateRequest) -> GateResult:
         )
     tested = side(Path(request.run), request.model, thresholds=criterion is not None)
     rules.check_codes(request.allow, {str(warning["code"]) for warning in manifest.get("warnings", [])})
-    if criterion is not None:
-        of_model = of_thresholds.summarise_model(manifest, tested.records, tested.run, tested.model)
-        checks = rules.checks_of(of_model, thresholds)
-        return rules.gate(of_model, checks, allow=request.allow, without_checks=request.without_checks)
     result = with_proofs(summarise_model(tested.manifest, tested.records, tested.run, tested.model), request.run)
     if request.certified is not None and result.certified is None:
         raise RequestError(
