@@ -43,41 +43,9 @@ FEW_CLEAR = 0.8
 """Share of clear plain samples below which the result warns about the generator."""
 NEAREST = "nearest training sample"
 """How the names of witnesses begin that decide no outcome."""
-ACCURACIES = {
-    "clear plain samples": "clear",
-    "accuracy": "plain_accuracy",
-    "after the search": "searched_accuracy",
-    "searches that succeed": "success",
-}
-FAILURES = {
-    "generalisation": "generalisation",
-    "adversarial": "adversarial",
-    "errs, but a judge sees another class": "contested",
-    "searches that succeed by the auxiliary classifier alone": "success_by_auxiliary",
-}
-DISTANCES = {
-    "inputs": "inputs",
-    "norm": "norm",
-    "number": "n",
-    "to its class": "same",
-    "to another class": "other",
-    "from there to its class": "training_same",
-    "and to another class": "training_other",
-    "nearest is of its class": "nearer_to_own",
-    "class constant": "label_constant",
-    "no interpolation": "no_interpolation",
-    "both": "both",
-}
-COSTS = {
-    "forwards": "forwards",
-    "backwards": "backwards",
-    "forwards for the verdicts": "judge_forwards",
-    "queries": "median_queries",
-    "latent moved, L2": "median_latent_l2",
-    "input moved, L2": "median_moved_l2",
-    "input moved, Linf": "median_moved_linf",
-}
-"""Heads of the tables, with the fields that they show."""
+ACCURACIES = ("clear", "plain_accuracy", "searched_accuracy", "success")
+FAILURES = ("generalisation", "adversarial", "contested", "success_by_auxiliary")
+"""Figures of a tally: in the first table, and in the second."""
 
 
 class Outcome(StrEnum):
@@ -504,64 +472,68 @@ def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
 def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
     """Tables and pictures of a result."""
 
-    def table(title: str, columns: Mapping[str, str], items: Callable[[VariantResult], Iterable[Result]], **more: Any) -> Table:
-        """A table with a row for each item of each model and search; columns have a head and the field that they show."""
+    def table(title: str, items: Callable[[VariantResult], Iterable[Result]], fields: Iterable[str], **more: Any) -> Table:
+        """A table with a row for each item of each model and search, whose columns are fields of the items."""
+        names = list(fields)
         body = [
-            (entry.model, entry.variant, *(getattr(item, field) for field in columns.values()))
+            (entry.model, entry.variant, *(getattr(item, name) for name in names))
             for entry in result.results
             for item in items(entry)
         ]
-        return Table(title=title, columns=("model", "search", *columns), rows=body, **more)
+        heads = [name.replace("_", " ") for name in names]
+        return Table(title=title, columns=("model", "search", *heads), rows=body, **more)
 
     noise = f"; noise: a noise of at most {result.request.noise:g} on each value too" if result.request.noise else ""
     yield table(
         "Before and after the search",
-        ACCURACIES,
         lambda entry: [entry.total],
-        text=f"The generator draws an input of an intended class. It is clear if {witnesses} that class. Accuracy is that on "
-        "clear plain samples. A search starts at each that the model classifies correctly (latent: the latent alone moves"
-        f"{noise}), and succeeds if the model errs while {witnesses} the intended class.",
+        ACCURACIES,
+        text=f"The generator draws an input of an intended class. It is clear if {witnesses} that class. Plain accuracy is that "
+        "on clear inputs, searched accuracy what is left of it after a search from each (latent: the latent alone moves"
+        f"{noise}). A search succeeds if the model errs while {witnesses} the intended class.",
         name="accuracy",
         terminal=True,
     )
     yield table(
         "Two kinds of failure",
-        FAILURES,
         lambda entry: [entry.total],
-        text="An error on a clear plain sample is a failure of generalisation: it needs no search. An error that the search "
-        f"finds while {witnesses} the intended class is an adversarial failure. Both are shares of the clear samples.",
+        FAILURES,
+        text="Shares of the clear inputs. Generalisation: the model errs without a search. Adversarial: it errs after a search "
+        f"while {witnesses} the intended class. Contested: it errs after a search while a judge sees another class. The last "
+        "column is the share of searches that succeed if the auxiliary classifier alone decides.",
         name="failures",
     )
     yield _gallery(result)
-    classes = {"class": "name"} | ACCURACIES | FAILURES
-    yield table("Class by class", classes, lambda entry: entry.per_class, name="classes", folded=True)
+    classes = ("name", *ACCURACIES, *FAILURES)
+    yield table("Class by class", lambda entry: entry.per_class, classes, name="classes", folded=True)
     yield table(
         "Who still sees the intended class",
-        {"witness": "name", "plain samples": "plain", "inputs on which the model errs": "found"},
         lambda entry: entry.witnesses,
-        text="The last column is of the inputs on which the model errs and the auxiliary classifier sees the intended class; "
-        "the search optimises the answer of the auxiliary classifier, the other witnesses answer afterwards. A judge that errs "
-        "does not prove that the class has changed, and a correct judge does not prove that a person would agree.",
+        ("name", "plain", "found"),
+        text="Plain: shares of all plain samples. Found: of the inputs on which the model errs and the auxiliary classifier sees "
+        "the intended class; the search optimises the answer of the auxiliary classifier, the other witnesses answer afterwards. "
+        "A judge that errs does not prove that the class has changed; a correct judge does not prove that a person would agree.",
         name="witnesses",
         folded=True,
     )
     yield table(
         "How far from the training data",
-        DISTANCES,
         lambda entry: entry.conditions,
-        text="Median distances to the nearest training sample of the intended class and of another class, and from the first of "
-        "these to its own neighbours. Each input counts as a change of the nearest training sample of its class. The class is "
-        "constant if the change is less than half the distance from that sample to another class. The change is no interpolation "
-        "if it is less than the distance to the next sample of the same class. A sound eps meets both conditions; an example "
-        "that violates them may show poor generalisation instead of adversarial weakness.",
+        Conditions.model_fields,
+        text="Medians. Same and other: the distance to the nearest training sample of the intended class and of another class. "
+        "Training same and training other: those of that sample of the intended class to its own neighbours. Each input counts "
+        "as a change of that sample. Label constant: the change is less than half of training other. No interpolation: less "
+        "than training same. A sound eps meets both conditions; an example that violates them may show poor generalisation "
+        "instead of adversarial weakness.",
         name="distances",
         folded=True,
     )
     yield table(
         "Cost of the searches",
-        COSTS,
         lambda entry: [entry.cost],
-        text="Queries and changes are medians over the searches that end with an error of the model.",
+        Cost.model_fields,
+        text="Forward and backward evaluations of the model by the searches; judge forwards are those for the verdicts. Medians "
+        "are over the searches that end with an error of the model: queries, and how far latent and input moved.",
         name="costs",
         folded=True,
     )
