@@ -6,13 +6,13 @@ Result, terminal, page and tables of each are approved. Where rows decide little
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 
 import brinell
 from _sets import rows_of
 from approval import approve, page_text, shown, terminal_of, varied
+from brinell.analysis.results import Share
 from brinell.core.boxes import Detections, Objects
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
@@ -36,7 +36,7 @@ from brinell.studies.explain import result as explain
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
 from brinell.studies.falsify.result import lines as falsify_lines
 from brinell.studies.generator.result import GeneratorResult
-from brinell.studies.metric.terminal import lines as metric_lines
+from brinell.studies.metric.result import Limits, MetricResult
 from brinell.studies.smooth import STUDY as SMOOTH
 from runs import copy_run
 
@@ -271,14 +271,15 @@ def test_lines_of_studies_without_a_folder():
     )
     plain = agent.model_copy(update={"surrogates": [], "validation": None})
     texts = [agent_lines(agent), agent_lines(plain)]
-    label = {"median": 1.5, "percent_1": None, "least": 0.5}
-    metric = SimpleNamespace(
+    limits = [Limits(label={"median": 1.5, "percent_1": low, "least": 0.5}, interpolation={}) for low in (None, 0.25)]
+    shares = [Share(k=k, n=100, value=k / 100, low=k / 100 - 0.05, high=k / 100 + 0.05) for k in (71, 83)]
+    metric = MetricResult(
+        embedding="e.safetensors", digest="-", bytes=47000, parameters=11000, data="d", trained_on=101, held_out=23,
+        auc_samples=23, classes=3, triplets=907, seconds=7.0, scale=2.5, notes=("a note",),
         auc={"pixels": 0.61, "embedding": 0.92, "gain": 0.31, "low": 0.21, "high": 0.43},
-        trained_on=101, held_out=23, seconds=7.0, neighbours=5, embedding="e.safetensors",
-        knn={"pixels": SimpleNamespace(value=0.71), "embedding": SimpleNamespace(value=0.83)},
-        eps={"pixels": SimpleNamespace(label=label), "embedding": SimpleNamespace(label=label | {"percent_1": 0.25})},
+        knn=dict(zip(("pixels", "embedding"), shares, strict=True)), eps=dict(zip(("pixels", "embedding"), limits, strict=True)),
     )  # fmt: skip
-    texts += [metric_lines(metric), metric_lines(SimpleNamespace(**vars(metric) | {"auc": metric.auc | {"low": None}}))]
+    texts += [metric.lines(), metric.model_copy(update={"auc": metric.auc | {"low": None}}).lines()]
     texts.append(GeneratorResult(generator="g", data="d?split=train", samples=41, steps=43, bytes=47000, digest="-").lines())
     values = {f"X_{k}": 0.1234567 * k for k in range(1, 9)}
     answer = FalsifyResult(

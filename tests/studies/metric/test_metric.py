@@ -13,10 +13,10 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.streams import initial
 from brinell.distances import _embedding as embedding
-from brinell.studies.metric.request import MetricRequest
-from brinell.studies.metric.run import _batches, train_metric
-
-TELL = lambda text: None  # noqa: E731
+from brinell.engine.progress import SilentProgress
+from brinell.studies.kit import Call
+from brinell.studies.metric import STUDY, MetricRequest
+from brinell.studies.metric.run import _batches, carry_out
 
 
 def clusters(path, n=120, **arrays):
@@ -28,8 +28,9 @@ def clusters(path, n=120, **arrays):
     return f"npz:{path}"
 
 
-def trained(tmp_path, data, **settings):
-    return train_metric(MetricRequest(data=data, **settings), tmp_path / "e.safetensors", TELL)
+def trained(tmp_path, data, name="e.safetensors", **settings):
+    request = MetricRequest(data=data, **settings)
+    return carry_out(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / name))
 
 
 def test_two_classes_that_pixels_confuse_are_told_apart(tmp_path):
@@ -104,7 +105,6 @@ UNUSABLE_DATA = [
     ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
     ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
     ({"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])}, {}, "no pair within a class"),
-    ({}, {"neighbours": 1000}, "cannot vote among 96"),
     ({}, {"test": "digits"}, "other shapes"),
 ]
 
@@ -129,4 +129,4 @@ def test_the_missing_library_is_named(tmp_path, monkeypatch):
     with pytest.raises(RequestError, check=refused("studies.metric.run._tools")):
         trained(tmp_path, "digits")
     with pytest.raises(RequestError, check=refused("store.files.check_safetensors_name")):
-        train_metric(MetricRequest(), tmp_path / "e.bin", TELL)
+        trained(tmp_path, "digits", name="e.bin")

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from brinell.analysis.auc import pair_auc
-from brinell.analysis.folder_result import Result
 from brinell.analysis.means import mean_difference
 from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
@@ -37,7 +36,8 @@ from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.epsilon import conditions
 from brinell.studies.kit import Call
-from brinell.studies.metric.request import MetricRequest
+from brinell.studies.metric import MetricRequest
+from brinell.studies.metric.result import NEIGHBOURS, Limits, MetricResult
 
 
 class Gain(NamedTuple):
@@ -95,90 +95,18 @@ CLASSES_PER_BATCH = 16
 REPORTS = 10
 
 
-class Limits(Result):
-    """Quantiles over held-out samples of the largest sound eps in one distance; null if nothing limits it."""
-
-    label: dict[str, float | None]
-    """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
-    interpolation: dict[str, float | None]
-    """The distance to the nearest training sample of the same class."""
-
-
-class MetricResult(Result):
-    """What `brinell train-metric --json` prints."""
-
-    embedding: str
-    """The file, for `--norm embedding:FILE`."""
-    digest: str
-    """Hash of it."""
-    bytes: int
-    parameters: int
-    data: str
-    """Name of the data."""
-    trained_on: int
-    """Samples."""
-    held_out: int
-    """Samples by which all figures are measured."""
-    auc_samples: int
-    """Of those, how many have their pairs in the AUC."""
-    classes: int
-    triplets: int
-    """Semi-hard triplets seen in all."""
-    seconds: float
-    """Processor time of the training."""
-    auc: dict[str, float | None]
-    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second;
-    low and high are null if the samples are too few or nearly all alike."""
-    neighbours: int
-    """How many voted."""
-    knn: dict[str, Share]
-    """pixels and embedding: held-out samples whose nearest neighbours vote for the right class."""
-    scale: float
-    """Median ratio of L2 in pixels to the distance in the embedding."""
-    eps: dict[str, Limits]
-    """pixels (L2) and embedding."""
-    notes: tuple[str, ...]
-    """Notes on the data."""
-
-
 def carry_out(call: Call) -> MetricResult:
-    """Train the distance that a call asks for.
-
-    Raises:
-        RequestError: what cannot be carried out.
-    """
-    tell = call.progress.note
-    result = train_metric(call.request, call.file(), tell, dataset=call.dataset(), test=call.dataset("test"))
-    for note in result.notes:
-        tell(note)
-    return result
-
-
-def train_metric(
-    request: MetricRequest,
-    out: Path,
-    tell: Callable[[str], None],
-    *,
-    dataset: Dataset | None = None,
-    test: Dataset | None = None,
-) -> MetricResult:
-    """Train, write the file, and measure.
-
-    Args:
-        request: what is asked for.
-        out: the file.
-        tell: told what goes on.
-        dataset: data already in memory, in place of `request.data`.
-        test: likewise, in place of `request.test`.
+    """Train the distance that a call asks for, write its file, and measure it.
 
     Raises:
         RequestError: data that hold nothing to learn or to judge by, or a missing library.
     """
+    request, out = call.request, call.file()
     check_safetensors_name(out, "an embedding")
     tools = _tools(request.margin)
-    dataset = open_data(request.data) if dataset is None else dataset
-    x, y, held_x, held_y = _split(request, dataset, test)
-    notes = _look(y, held_y, request.neighbours)
+    dataset = call.dataset() or open_data(request.data)
+    x, y, held_x, held_y = _split(request, dataset, call.dataset("test"))
+    notes = _look(y, held_y)
     mean, spread = float(x.mean()), float(x.std())
     if not spread > 0 or not np.isfinite(spread):
         raise RequestError(f"data {dataset.name} holds one value only, or NaN: there is nothing to learn a distance from")
@@ -189,14 +117,14 @@ def train_metric(
         raise RequestError(f"inputs of shape {dataset.domain.shape} make a network of {parameters} weights: shrink them first")
     initial(network, torch.Generator().manual_seed(request.seed))
     start = time.process_time()
-    triplets = _train(network, x, y, request, tools, tell)
+    triplets = _train(network, x, y, request, tools, call.progress.note)
     seconds = time.process_time() - start
     facts = {"domain": dataset.domain.to_json(), "layers": layers, "scale": _scale(network, x, request.seed)}
     facts_of_training = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
     _save(network, out, facts | {"about": facts_of_training})
     trained = Embedding(path=str(out))
     return _judge(
-        request,
+        request.seed,
         trained,
         (x, y, held_x, held_y),
         embedding=str(out),
@@ -240,7 +168,7 @@ def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tu
     return dataset.load(range(n)), labels, test_data.load(range(m)), held_labels
 
 
-def _look(y: Array, held_labels: Array, neighbours: int) -> tuple[str, ...]:
+def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
     """Notes on the labels, which are refused where nothing can be learned from them or judged by them."""
     classes, count = np.unique(y, return_counts=True)
     if len(classes) < 2 or not (count > 1).any():
@@ -249,8 +177,6 @@ def _look(y: Array, held_labels: Array, neighbours: int) -> tuple[str, ...]:
         raise RequestError(
             f"the held-out samples make no pair within a class, or none between classes: name more by {option('test')}"
         )
-    if neighbours > len(y):
-        raise RequestError(f"{neighbours} neighbours cannot vote among {len(y)} samples: ask for fewer")
     notes = []
     if single := classes[count == 1].tolist():
         notes.append(f"classes of one sample ({', '.join(map(str, single[:6]))}) are never pulled together, only pushed away")
@@ -325,11 +251,11 @@ def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
     write_atomically(out, lambda temporary: temporary.write_bytes(save(state, {"brinell": json.dumps(head)})))
 
 
-def _judge(request: MetricRequest, trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], **facts: Any) -> MetricResult:
+def _judge(seed: int, trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], **facts: Any) -> MetricResult:
     """Measure the learned distance on held-out samples."""
     x, y, held_x, held_y = split
     spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (trained.embed(x), trained.embed(held_x))}
-    subset = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:AUC_SAMPLES])
+    subset = np.sort(np.random.default_rng(seed).permutation(len(held_y))[:AUC_SAMPLES])
     if len(np.unique(held_y[subset])) in (1, len(subset)):
         raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
     index = torch.from_numpy(subset)
@@ -341,16 +267,15 @@ def _judge(request: MetricRequest, trained: Embedding, split: tuple[Tensor, Arra
         held_out=len(held_y),
         auc_samples=len(subset),
         auc={**areas, "low": low, "high": high},
-        neighbours=request.neighbours,
-        knn={name: _votes(points, held_points, y, held_y, request.neighbours) for name, (points, held_points) in spaces.items()},
+        knn={name: _votes(points, held_points, y, held_y) for name, (points, held_points) in spaces.items()},
         eps={name: _limits(points, y, held_points[index], held_y[subset]) for name, (points, held_points) in spaces.items()},
         **facts,
     )
 
 
-def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array, k: int) -> Share:
+def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array) -> Share:
     """Accuracy of k-nearest-neighbour votes on held-out samples."""
-    predictions = votes(held_points, points, y, int(max(y.max(), held_y.max())) + 1, k)
+    predictions = votes(held_points, points, y, int(max(y.max(), held_y.max())) + 1, min(NEIGHBOURS, len(y)))
     return share((predictions == held_y).tolist())
 
 
@@ -367,6 +292,3 @@ def _quantiles(values: Array) -> dict[str, float | None]:
     if not len(finite):
         return {"least": None, "percent_1": None, "median": None}
     return {"least": float(finite.min()), "percent_1": float(np.quantile(finite, 0.01)), "median": float(np.median(finite))}
-
-
-__all__ = ["MetricResult", "train_metric"]

@@ -1,0 +1,103 @@
+"""What a training of a distance says: how well it separates classes beside the distance between pixels."""
+
+import shlex
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import Share
+from brinell.reports.numbers import counted, seconds
+from brinell.reports.values import Measure, Note, Report, Step, Table
+from brinell.studies.result import ReportedResult
+
+NEIGHBOURS = 5
+"""How many neighbours vote."""
+
+
+class Limits(Result):
+    """Quantiles over held-out samples of the largest sound eps in one distance; null if nothing limits it."""
+
+    label: dict[str, float | None]
+    """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
+    interpolation: dict[str, float | None]
+    """The distance to the nearest training sample of the same class."""
+
+
+class MetricResult(ReportedResult):
+    """What `brinell train-metric --json` prints."""
+
+    embedding: str
+    """The file, for `--norm embedding:FILE`."""
+    digest: str
+    """Hash of it."""
+    bytes: int
+    parameters: int
+    data: str
+    """Name of the data."""
+    trained_on: int
+    """Samples."""
+    held_out: int
+    """Samples by which all figures are measured."""
+    auc_samples: int
+    """Of those, how many have their pairs in the AUC."""
+    classes: int
+    triplets: int
+    """Semi-hard triplets seen in all."""
+    seconds: float
+    """Processor time of the training."""
+    auc: dict[str, float | None]
+    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second;
+    low and high are null if the samples are too few or nearly all alike."""
+    knn: dict[str, Share]
+    """pixels and embedding: held-out samples for whose right class most of the nearest neighbours vote."""
+    scale: float
+    """Median ratio of L2 in pixels to the distance in the embedding."""
+    eps: dict[str, Limits]
+    """pixels (L2) and embedding."""
+    notes: tuple[str, ...]
+    """Notes on the data."""
+
+    def report(self) -> Report:
+        """What the terminal says."""
+        auc = self.auc
+        interval = "no interval" if auc["low"] is None else f"{auc['low']:.4f} to {auc['high']:.4f}"
+        return Report(
+            verb="train-metric",
+            title="Learned distance",
+            subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}; trained on {counted(self.trained_on, 'sample')} of "
+            f"{self.data} in {seconds(self.seconds)}",
+            sentences=[
+                f"A pair of one class is nearer than a pair of two in {auc['embedding']:.4f} of all cases by {self.embedding}, "
+                f"and in {auc['pixels']:.4f} by L2 between inputs: a gain of {auc['gain']:.4f} ({interval}) on "
+                f"{counted(self.held_out, 'held-out sample')}."
+            ],
+            blocks=[
+                Table(
+                    title="Both distances",
+                    columns=("distance", "AUC", f"{NEIGHBOURS}-NN", "eps, median", "eps of 1 %"),
+                    rows=[
+                        (
+                            name,
+                            Measure(auc[name]),
+                            votes,
+                            self.eps[name].label["median"],
+                            self.eps[name].label["percent_1"],
+                        )
+                        for name, votes in self.knn.items()
+                    ],
+                    text="eps: half the distance to another class.",
+                    terminal=True,
+                )
+            ],
+            notes=[Note("data", "warn", note) for note in self.notes],
+            steps=[
+                Step(
+                    "audit a model in this distance",
+                    f"brinell audit --norm embedding:{self.embedding} --eps 0.1 --attack apgd-ce",
+                )
+            ],
+        )
+
+    def _audit(self) -> str:
+        """A command that audits in this distance, up to the budget that is sound for all but 1 % of the samples."""
+        eps = self.eps["embedding"].label["percent_1"] or 0.1
+        words = ("brinell", "audit", "--norm", f"embedding:{self.embedding}", "--eps", f"{eps:.2g}", "--attack", "apgd-ce")
+        return shlex.join(words)
