@@ -188,9 +188,8 @@ def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
     assert "needs gradients" in result.facts.unfit["gradient"]
     with pytest.raises(RequestError, check=refused("studies.explain.run.build_methods")):
         brinell.explain(scores, str(files / "data.npz"), method="gradient", out=tmp_path / "other")
-    for settings in ({"randomise": True}, {"cascade": 2}):
-        with pytest.raises(RequestError, match=f"weights of .* cannot be shuffled, .*: leave out {next(iter(settings))}$"):
-            brinell.explain(scores, str(files / "data.npz"), method="centre", **settings, out=tmp_path / "other")
+    with pytest.raises(RequestError, match="weights of .* cannot be shuffled, .*: leave --cascade out$"):
+        brinell.explain(scores, str(files / "data.npz"), method="centre", cascade=1, out=tmp_path / "other")
 
 
 IMPOSSIBLE_REQUESTS = [
@@ -346,13 +345,13 @@ def test_a_map_that_does_not_change_with_the_weights_is_reported(files, tmp_path
         samples=16,
         steps=0,
         copies=2,
-        randomise=True,
+        cascade=1,
         out=tmp_path / "run",
     )
     random, gradient = (method for method in result.methods if "," not in method.name)
     assert random.similarity.value == pytest.approx(1) and random.forgets == "no" and random.complexity.value == 0
     assert gradient.similarity.value == pytest.approx(1), "one weight, shuffled, is the same"
-    assert random.cascade is None and result.facts.cascade == []
+    assert random.cascade == [random.similarity] and len(result.facts.cascade) == 1
 
 
 def layered():
@@ -400,7 +399,7 @@ def test_maps_of_a_trained_network_change_with_its_weights(files, tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 2, bias=False))
     half = (torch.arange(SIDE * SIDE) % SIDE < SIDE // 2).float()
     net[1].weight.data = torch.stack([half, 1 - half]) * 0.2
-    settings = {"samples": 16, "steps": 0, "copies": 0, "randomise": True}
+    settings = {"samples": 16, "steps": 0, "copies": 0, "cascade": 1}
     result = brinell.explain(net, str(files / "data.npz"), method="gradient", out=tmp_path / "run", **settings)
     assert result.methods[0].forgets == "yes" and (result.methods[0].similarity.high or 0.0) < 0.4
 

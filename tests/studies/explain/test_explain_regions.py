@@ -133,7 +133,7 @@ REFUSALS = [
     (squares, {"region": "box:4,0,4,9"}, "a picture has 16 x 16 pixels: give a rectangle in it"),
     (squares, {"region": "box:0,0,16,16"}, "smaller than the picture"),
     (squares, {"region": "class:dark", "truth": "masks:DIR"}, "--truth does not go with --region, since the region is"),
-    (squares, {"region": "class:dark", "randomise": True}, "shuffled weights are compared for classifiers alone"),
+    (squares, {"region": "class:dark", "cascade": 1}, "shuffled weights are compared for classifiers alone"),
     (squares, {"region": "class:dark", "method": "gradient"}, "a region is explained by scores alone"),
     (objects_data, {"region": "object:7"}, "no sample remains to explain"),
 ]

@@ -42,13 +42,9 @@ class ExplainRequest(BaseRequest):
     """The number of steps that show and hide places to judge a map. 0 omits these measures."""
     copies: int = Field(default=1, ge=0)
     """The number of slightly noisy copies of each input on which every method runs again. 0 omits stability."""
-    randomise: bool = False
-    """Also run every method on the model with shuffled weights. A map that stays the same shows only the input."""
     cascade: int = Field(default=0, ge=0)
-    """The number of stages that shuffle weights, from the last layers to the first. Every method runs at each stage; the last
-    stage equals `randomise`. 0 omits the cascade."""
-    noise: float = Field(default=0.02, gt=0)
-    """The standard deviation of the noise of copies, as a share of the width of the bounds."""
+    """The number of stages that shuffle the weights of the model, from the last layers to the first; 1 shuffles all at once.
+    Every method runs again at each: a map that stays the same shows only the input. 0 omits the stages."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

@@ -380,20 +380,14 @@ class ExplainResult(FolderResult):
         return [
             Table(
                 title="Shuffled weights",
-                columns=["method", "changes with them", *(stages or [SHUFFLED["similarity"]]), SHUFFLED["complexity"]],
+                columns=["method", "changes with them", *stages, SHUFFLED["complexity"]],
                 rows=[
-                    (
-                        method.name,
-                        method.forgets,
-                        *([_cell(method.similarity)] if method.cascade is None else map(_cell, method.cascade)),
-                        _cell(method.complexity),
-                    )
+                    (method.name, method.forgets, *map(_cell, method.cascade or ()), _cell(method.complexity))
                     for method in methods
                 ],
-                text="Rank correlation of a method's maps with its maps on the model with shuffled weights"
-                + (", by the layers that are shuffled, from the last to the first" if stages else "")
-                + ". A method changes with the weights if it is below 0.5 with all of them shuffled (p-values corrected for the "
-                "number of methods); one that does not shows the input and not the model.",
+                text="Rank correlation of a method's maps with its maps on the model with shuffled weights, by the layers that "
+                "are shuffled. A method changes with the weights if it is below 0.5 with all of them shuffled (p-values "
+                "corrected for the number of methods); one that does not shows the input and not the model.",
                 name="shuffled",
             )
         ] * bool(methods)

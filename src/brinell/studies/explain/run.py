@@ -69,6 +69,8 @@ REGIONS = 8
 """The same for regions of pictures, whose answers are large."""
 GROUP_BYTES = 64 * 2**20
 """Approximate limit of the size of their inputs, in bytes."""
+NOISE = 0.02
+"""Standard deviation of the noise of copies, as a share of the width of the bounds."""
 WIDE = 1 / 16
 """Standard deviation of the blur of a control map, as a share of the longest side."""
 
@@ -172,7 +174,7 @@ def make_plan(call: Call) -> ExplainPlan:
     facts = ExplainFacts(
         methods=[method.facts for method in methods]
         + [MethodFacts(name=name, title=TITLES[name]) for name in plan.attack_map_names],
-        cascade=stages if request.cascade else [],
+        cascade=stages,
         unfit=unfit,
         left_out={reason: count for reason, count in left_out.items() if count},
     )
@@ -198,7 +200,6 @@ def _open_truth(plan: ExplainPlan) -> ExplainPlan:
     region = read_region(request.region, dataset)
     reasons = {
         "truth": "the region is the ground truth",
-        "randomise": "shuffled weights are compared for classifiers alone",
         "cascade": "shuffled weights are compared for classifiers alone",
     }
     for name, reason in reasons.items():
@@ -263,14 +264,14 @@ def _truth_reason(truth: GroundTruth | None, sample: int) -> str:
 
 def _stages(model: Model, request: ExplainRequest) -> list[list[str]]:
     """The layers that each stage shuffles; empty if nothing is shuffled."""
-    count = request.cascade or int(request.randomise)
-    shuffled = make_shuffled_model(model, request.seed, count) if count else None
-    if count and shuffled is None:
+    if not request.cascade:
+        return []
+    shuffled = make_shuffled_model(model, request.seed, request.cascade)
+    if shuffled is None:
         raise RequestError(
-            f"the weights of {model.name} cannot be shuffled, because it wraps no torch module: leave out "
-            f"{'cascade' if request.cascade else 'randomise'}"
+            f"the weights of {model.name} cannot be shuffled, because it wraps no torch module: leave {option('cascade')} out"
         )
-    return [list(names) for names in shuffled.layers] if shuffled else []
+    return [list(names) for names in shuffled.layers]
 
 
 def _limits(request: ExplainRequest, methods: Sequence[Method], truth: GroundTruth | None, ids: Sequence[int]) -> list[str]:
@@ -279,7 +280,7 @@ def _limits(request: ExplainRequest, methods: Sequence[Method], truth: GroundTru
     checked = sum(not method.is_control for method in methods)
     has_reference = any(method.name.partition("?")[0] == REFERENCE for method in methods)
     compared = len(methods) - 1 + 2 * checked if has_reference and (request.steps or truth is not None) else 0
-    shuffled = len(methods) if request.randomise or request.cascade else 0
+    shuffled = len(methods) if request.cascade else 0
     return sentences(families(checked if request.steps else 0, shuffled, compared, groups, len(ids)))
 
 
@@ -386,7 +387,7 @@ class ExplainTask:
         self.plan, self.request, self.dataset, self.domain = plan, plan.request, plan.dataset, plan.dataset.domain
         self.model, self.device, self.batch_size = plan.model, plan.device, plan.batch_size
         self.labels = np.asarray(plan.dataset.labels(), dtype=np.int64)
-        count = self.request.cascade or int(self.request.randomise)
+        count = self.request.cascade
         self.shuffled_model = make_shuffled_model(self.model, self.request.seed, count) if count else None
         self.unbounded = plugins.build("distance", "linf", {})
         self._read_group = functools.lru_cache(maxsize=1)(self._read_group_once)
@@ -535,7 +536,7 @@ class ExplainTask:
     def _add_noise(self, x: Tensor, rng: Streams, copy: int) -> Tensor:
         """Add a little noise to inputs, within the bounds. `copy` numbers the draw."""
         low, high = self.domain.bounds(x)
-        return self.domain.clamp(x + self.request.noise * (high - low) * rng.fold(f"noise {copy}").normal(*x.shape[1:]))
+        return self.domain.clamp(x + NOISE * (high - low) * rng.fold(f"noise {copy}").normal(*x.shape[1:]))
 
     def _measure_changes(
         self, method: Method, group: Group, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
@@ -552,7 +553,7 @@ class ExplainTask:
             copies: slightly noisy copies of these.
 
         Returns:
-            The measures by column, and the similarity (n, stages) at each stage of the cascade or None.
+            The measures by column, and the similarity (n, stages) at each stage of the cascade; None without one.
         """
         noisy_maps = [self._compute_maps(method, inputs, group, rng)[0] for inputs in copies]
         measures: dict[str, Array] = {}
@@ -573,7 +574,7 @@ class ExplainTask:
         entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(averaged, shuffled, strict=True)]
         measures["similarity"] = np.array(stages[-1])
         measures["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
-        return measures, np.array(stages).T if self.request.cascade else None
+        return measures, np.array(stages).T
 
     def _measure(self, maps: Tensor, group: Group) -> dict[str, Array]:
         """Compute the measures of maps (n, *places) that the request and the ground truth allow. Blank maps are masked."""
