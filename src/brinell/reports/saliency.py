@@ -175,4 +175,4 @@ def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Marku
         f'background:rgb({int(HEAT[0])},{int(HEAT[1])},{int(HEAT[2])})"></i></li>'
         for index in indices
     )
-    return Markup(f'<ul title="{escape(title)}">{rows}</ul>')
+    return Markup(f'<ul title="{escape(title)}" style="list-style:none;margin:0;padding:0">{rows}</ul>')

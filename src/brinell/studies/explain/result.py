@@ -445,7 +445,7 @@ class ExplainResult(FolderResult):
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""
         path, data = Path(self.folder), self.manifest["data"]
-        rows, wide = parquet.load_rows(Measured, path / ROWS), data["domain"]["kind"] in ("signal", "video")
+        rows, kind = parquet.load_rows(Measured, path / ROWS), data["domain"]["kind"]
         first = np.flatnonzero(rows.method == self.facts.methods[0].name)
         order = first[np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))][:MOST_SAMPLES]
         samples = rows.sample_id[order].tolist()
@@ -459,7 +459,7 @@ class ExplainResult(FolderResult):
             )
             wrong = "" if rows.prediction[row] == rows.label[row] else f", predicted {prediction}"
             image = draw_input(x, truth, *shared, f"sample {sample}, {label}, predicted {prediction}")
-            pictures = [Picture(image, f"input, evidence for {explained}")] if image else []
+            pictures = [Picture(image, "input")] if image else []
             for method in (method.name for method in self.facts.methods):
                 values, index = maps[method, sample], int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
                 count = min(_outlined(rows, index, truth, values.size), int((values > values.min()).sum()))
@@ -467,18 +467,22 @@ class ExplainResult(FolderResult):
                 caption = f"{method}: {_caption(rows, index)}".removesuffix(": ")
                 pictures.append(Picture(draw_overlay(x, values, count, truth, *shared, title), caption))
             examples.append(
-                Example(pictures=pictures, caption=f"Sample {sample}: {label}{wrong}", anchor=f"sample-{sample}", wide=wide)
+                Example(
+                    pictures=pictures,
+                    caption=f"Sample {sample}: {label}{wrong}; evidence for {explained}",
+                    anchor=f"sample-{sample}",
+                    wide=kind in ("signal", "video"),
+                )
             )
         many = "as many as the object has" if self.has_truth else "the fewest that suffice" if self.request.steps else "a fifth"
-        places = ("below", "above") if data["domain"]["kind"] == "signal" else ("", "")
-        black, green = (
-            f"{colour} line{' ' * bool(place)}{place}" for colour, place in zip(("black", "green"), places, strict=True)
-        )
-        object_ = f" The {green} marks the object." if self.has_truth else ""
+        below, above = (" below", " above") if kind == "signal" else ("", "")
+        text = f"Important places are orange. The black line{below} marks the most important ones: {many}."
+        if self.has_truth:
+            text += f" The green line{above} marks the object."
         return Gallery(
             title="Samples",
             examples=examples,
-            text=f"Important places are orange. The {black} marks the most important ones: {many}.{object_}",
+            text="The most important columns of each sample." if kind == "vector" else text,
             open_examples=3,
         )
 
