@@ -121,7 +121,7 @@ def _differs(recorded: Any, replayed: Any) -> Array:
 def _distance(recorded: Any, replayed: Any) -> Array:
     """(rows,) absolute differences; infinite where only one of both has a value, 0 where none has."""
     missing, missing_again = np.ma.getmaskarray(recorded), np.ma.getmaskarray(replayed)
-    apart = np.abs(np.ma.getdata(recorded).astype(float) - np.ma.getdata(replayed).astype(float))
+    apart = np.abs(_filled(recorded) - _filled(replayed))
     return np.where(missing & missing_again, 0.0, np.where(missing != missing_again, np.inf, apart))
 
 
