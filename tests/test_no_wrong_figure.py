@@ -111,8 +111,6 @@ def test_refused_in_one_line(part, place, tmp_path_factory, capsys, subtests):
 
 
 WARNED_CASES = [
-    ("half of the range", {}, ["--eps", "0.5"], "half of the range of the data"),
-    ("Linf's eps in L2", {}, ["--eps", "8/255", "--norm", "l2"], "a budget of Linf by custom"),
     ("a class without samples", {}, ["--eps", "8/255", "--samples", "8", "--select", "first"], "3 of 4 classes have no sample"),
     ("a class that the data lacks", {"data": "named"}, ["--eps", "8/255"], "1 of 4 classes have no sample among the 60"),
 ]

@@ -75,7 +75,7 @@ class AttackSettings(BaseRequest):
     attack: tuple[AttackSpec, ...]
     """An attack, several, or a cascade."""
     worst: bool
-    """Whether the input of the largest margin is sought."""
+    """True if the input of the largest margin is sought."""
     queries: int | None = Field(default=None, ge=1)
     """The forward evaluations of each sample by each attack."""
     batch_size: int | None = Field(default=None, ge=1)

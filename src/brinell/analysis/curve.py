@@ -1,4 +1,4 @@
-"""What follows from the rows of a run: the state of each sample under each stage at each eps. All else is counting in it."""
+"""The state of each sample under each stage at each eps, as it follows from the rows of a run. All else is counting in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

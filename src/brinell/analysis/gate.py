@@ -288,7 +288,7 @@ def _budgets_of_both(result: ModelResult, baseline: ModelResult, eps: float | No
 
 
 def _without_budget(result: ModelResult, baseline: ModelResult, eps: float, text: str) -> str:
-    """Which of two runs lacks a budget, the budgets that it has, and what to type."""
+    """The run of two that lacks a budget, the budgets that it has, and what to type."""
     runs = {"the run": result, "the baseline": baseline}
     without = {name: model for name, model in runs.items() if not _rates_at(model, eps)}
     problem = " and ".join(f"{name} has no eps {text}, only {', '.join(model.eps_text)}" for name, model in without.items())

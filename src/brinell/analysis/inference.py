@@ -1,4 +1,4 @@
-"""What a sentence may say: corrected p-values, orders of objects with ranks, and equivalence.
+"""Grounds of what a sentence may say: corrected p-values, orders of objects with ranks, and equivalence.
 
 A sentence that names several comparisons needs p-values that are corrected for all of them (Holm 1979). The rank of an object
 follows from its corrected comparisons with all others (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks): with

@@ -101,7 +101,7 @@ class StageResult(Result):
     judge_forwards: int
     """Forward evaluations spent on re-checking what the attack found."""
     surrogate_passes: int
-    """Passes of the surrogates whose gradients the attack followed, which are no queries of the model."""
+    """Passes of the surrogates whose gradients the attack followed, which do not query the model."""
     seconds: float
     """Wall time."""
     curve: list[Rate]

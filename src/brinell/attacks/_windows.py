@@ -90,14 +90,14 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
     side = tuple(max(1, size // count) for size in grid)
     number = tuple(min(count, size) for size in grid)
     place = torch.zeros(1, dtype=torch.int64)
-    tile, inside = place, place
+    tile, offset = place, place
     for axis in range(len(grid)):
         positions = torch.arange(side[axis] * number[axis])
         margin = (grid[axis] - len(positions)) // 2
         place = (place[:, None] * grid[axis] + margin + positions).flatten()
         tile = (tile[:, None] * number[axis] + positions // side[axis]).flatten()
-        inside = (inside[:, None] * side[axis] + positions % side[axis]).flatten()
-    return side, place, tile, inside
+        offset = (offset[:, None] * side[axis] + positions % side[axis]).flatten()
+    return side, place, tile, offset
 
 
 class Box:
@@ -224,9 +224,9 @@ class Deals:
         if self._vector:
             return self._sign(rng.bits(self.grid[0]))
         sides, *layout = tiles(self.grid, TILES)
-        place, tile, inside = (part.to(self._device) for part in layout)
+        place, tile, offset = (part.to(self._device) for part in layout)
         shapes, count = opposite_bumps(sides).to(self._device), int(tile[-1]) + 1
-        turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], inside]
+        turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], offset]
         delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)
         delta[:, :, place] = turned[:, None] * self._sign(rng.bits(self.channels, count))[:, :, tile]
         return delta.reshape(-1, self.channels, *self.grid)

@@ -164,7 +164,7 @@ class _Walk:
         """(n, *shape): which way off the boundary, from the labels of noisy inputs (eq. 16)."""
         n, shape = len(self._x), self._x.shape[1:]
         reach = self._reach.clamp_min(1e-12)
-        drawn, weighted, signs, asked = (torch.zeros_like(one) for one in (self._x, self._x, reach, reach))
+        changes, weighted, signs, answers = (torch.zeros_like(weight) for weight in (self._x, self._x, reach, reach))
         for block, start in enumerate(range(0, count, BLOCK)):
             size, rng = min(BLOCK, count - start), self._rng.fold(number).fold(block)
             noise = rng.uniform(size, *shape).mul_(2).sub_(1) if self._linf else rng.normal(size, *shape)
@@ -179,15 +179,15 @@ class _Walk:
             at = able.nonzero()[:, 0]
             sign[at] = 1 - 2 * (~self._fooled(rows[at], probes if len(at) == len(rows) else probes[at])).float()
             change = probes.sub_(self._x[rows]).reshape(n, size, -1)
-            sign, one = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
+            sign, weight = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
             weighted += (sign @ change).reshape(weighted.shape)
-            drawn += (one @ change).reshape(drawn.shape)
+            changes += (weight @ change).reshape(changes.shape)
             signs += sign.sum((1, 2))
-            asked += one.sum((1, 2))
-        mean = signs / asked.clamp_min(1)
+            answers += weight.sum((1, 2))
+        mean = signs / answers.clamp_min(1)
         # If all labels agree, the baseline would leave nothing: the mean of the noise itself, towards or away.
         baseline = torch.where(mean.abs() < 1, mean, 0.0)
-        return weighted - per_sample(baseline, drawn) * drawn
+        return weighted - per_sample(baseline, changes) * changes
 
     def _jump(self, direction: Tensor, number: int) -> None:
         """Step off the boundary by the distance over the root of the step's number, halved until the label is wrong."""

@@ -218,25 +218,25 @@ class _Patch:
         axes, channels = len(self._grid), self._clean.shape[1]
         side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
         start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
-        inside = ((self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])).all(2)[:, None]
+        covered = ((self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])).all(2)[:, None]
         high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
         single = torch.arange(channels, device=side.device)[:, None] == rng.fold("channel").integers(channels, 1)[:, None]
-        one = (side == 1).all(1)[:, None, None]
-        idle = ((high == self._content) | ~inside).flatten(1).all(1)[:, None, None]
-        turned = torch.where(one, self._content ^ single, torch.where(idle, ~high, high))
-        return torch.where(inside, turned, self._content)
+        single_place = (side == 1).all(1)[:, None, None]
+        idle = ((high == self._content) | ~covered).flatten(1).all(1)[:, None, None]
+        turned = torch.where(single_place, self._content ^ single, torch.where(idle, ~high, high))
+        return torch.where(covered, turned, self._content)
 
     def _painted(self, corner: Tensor, content: Tensor) -> Tensor:
         """(n, *shape): the clean inputs with the patches on them."""
         # For a patch smaller than the largest one, a window of the largest size around it is written, most of it clean.
         anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
         offsets = self._offsets - (corner - anchor)[:, None]
-        inside = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
+        covered = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
         across, along = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
-        index = ((offsets * across).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
+        index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
         places = ((self._offsets + anchor[:, None]) * along).sum(2)
         colours = self._colours.corners(places, content.gather(2, index))
-        kept = torch.where(inside[:, None], colours, _take(self._clean, places))
+        kept = torch.where(covered[:, None], colours, _take(self._clean, places))
         return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
 
     def settle(self, improved: Tensor) -> None:

@@ -331,7 +331,7 @@ AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenatio
 roundings on the way of a product through the map or its adjoint, and `products` the sum of the absolute values of all products,
 from the largest absolute values of the arguments."""
 Operation = AffineMap | Activation | MaxPool
-"""What a node applies to its arguments: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
+"""Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
 
 
 @dataclass(frozen=True, eq=False)

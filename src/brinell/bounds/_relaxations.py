@@ -15,7 +15,7 @@ __all__ = ["Lines", "Windows", "relax", "relax_maxima"]
 BISECTIONS = 40
 """Halvings of the interval that holds the point of a tangent."""
 SHIFT = 1e-12
-"""What lines of smooth functions are moved outwards for the rounding of the function."""
+"""The distance by which lines of smooth functions are moved outwards for the rounding of the function."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ __all__ = ["BetaCrown"]
 EXACT = 200
 """Steps of Adam for a part in which all signs are known."""
 LARGEST = 256
-"""Most arguments of a layer that are bounded with slopes of their own."""
+"""Most arguments of a layer that are bounded with separate slopes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class BetaCrown:
         return lower
 
     def _tightened(self, state: Relaxation, node: int, rows: Rows) -> Tensor:
-        """(rows,): better bounds of the arguments of a small layer, each with slopes of its own."""
+        """(rows,): better bounds of the arguments of a small layer, each with separate slopes."""
         if rows.corner is not None or len(rows.a) > LARGEST:
             return rows.a.new_full((len(rows.a),), -torch.inf)
         with torch.enable_grad():

@@ -92,7 +92,7 @@ EXTRA = "extra-class"
 ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT = "rows-left-out", "record-left-out", "beats-left-out"
 """The codes of the warnings that a data set could not use part of its files."""
 WARNINGS = (EXTRA, ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
-"""The codes of warnings that are no check."""
+"""The codes of warnings besides those of checks."""
 
 
 ERROR_RATE = 1e-3

@@ -1,4 +1,4 @@
-"""Shortage of memory, as the devices of torch report it: not all of them by an error type of its own."""
+"""Shortage of memory, as the devices of torch report it: not all of them by a separate error type."""
 
 import gc
 import re

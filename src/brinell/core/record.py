@@ -14,7 +14,7 @@ CLEAN = "clean"
 
 
 class Outcome(StrEnum):
-    """What was observed of a sample: in the first check, or in a stage."""
+    """The observation of a sample: in the first check, or in a stage."""
 
     CORRECT = "correct"
     """Clean row: the model is right on the untouched input."""

@@ -57,9 +57,9 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         entries = [entry.name for entry in islice(folder.iterdir(), MOST_ENTRIES) if not entry.name.startswith(".")]
     except OSError:
         return ""
-    rest = Path(text).relative_to(missing)
+    remainder = Path(text).relative_to(missing)
     near = nearest_name(missing.name, sorted(entries))
-    return f", did you mean {str(folder / near / rest)!r}?" if near else ""
+    return f", did you mean {str(folder / near / remainder)!r}?" if near else ""
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:
@@ -118,11 +118,11 @@ def folder_on_path(file: Path) -> Iterator[None]:
 
 
 _MODULES_BESIDE: dict[str, str] = {}
-"""The modules that lie beside the file that was imported last, by name, and their folder."""
+"""The modules in the folder of the file that was imported last, by name, and their folder."""
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run the code of a file and return it as a module with a name of its own; it imports the modules of its folder."""
+    """Run the code of a file and return it as a module with a unique name; it imports the modules of its folder."""
     if not path.is_file():
         raise RequestError(f"there is no file {path}: check the path before the colon{path_hint(path)}")
     if path.suffix != ".py":

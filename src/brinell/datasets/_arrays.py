@@ -171,7 +171,7 @@ def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a scan of all values of an array showed."""
+    """The result of a scan of all values of an array."""
 
     minimum: float
     """Smallest value."""
@@ -283,7 +283,7 @@ def make_domain(subject: object, **settings: Any) -> Domain:
 
 
 class Part(NamedTuple):
-    """One value of vectors whose columns have units of their own."""
+    """One value of vectors whose columns have different units."""
 
     values: Array
     """(n,) numbers as they are stored."""

@@ -261,7 +261,7 @@ class _Source(NamedTuple):
     notes: tuple[str, ...] = ()
     """Decisions that were made because the user left them open."""
     layout: Layout | None = None
-    """Where the channels of images are, if the object says so: last in pictures of PIL, first by MAITE's protocol."""
+    """The place of the channels of images, if the object says so: last in pictures of PIL, first by MAITE's protocol."""
 
 
 def _read(x: Any, y: Any = None) -> _Source:

@@ -69,9 +69,11 @@ class Table:
         bounds = dict(map(_parse_bounds, self.bounds))
         options = {"drop": self.drop, "fixed": self.fixed, "categorical": self.categorical, "free": self.free, "bounds": bounds}
         for option, names in options.items():
-            known = others if option == "drop" else features
-            if unknown := [name for name in names if name not in known]:
-                raise RequestError(f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(known)}")
+            columns_of_file = others if option == "drop" else features
+            if unknown := [name for name in names if name not in columns_of_file]:
+                raise RequestError(
+                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(columns_of_file)}"
+                )
         if not features:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
         y, classes = self._labels(_values(table, label, file), label, file)

@@ -49,7 +49,7 @@ def cell_means(x: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def inside(corners: Tensor, right: Tensor, down: Tensor) -> Tensor:
-    """Whether points lie in shapes of area 1 about the origin; all three broadcast together.
+    """True where points lie in shapes of area 1 about the origin; all three broadcast together.
 
     `corners` is a member of `CORNERS`: 3 or 4 for a regular polygon, 5 for a star, 0 for a disc.
     """

@@ -42,7 +42,7 @@ CONFIDENCE_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Identity:
-    """What a model is made of."""
+    """The parts of a model."""
 
     digest: str
     """Of its structure, code, weights and preprocessing."""
@@ -63,7 +63,7 @@ class Identity:
 
 @dataclass(kw_only=True)
 class AfterContext:
-    """What the checks after the attacks compare."""
+    """The things that the checks after the attacks compare."""
 
     model: Model
     """The audited model, which has answered everything."""

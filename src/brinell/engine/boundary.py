@@ -270,20 +270,20 @@ def survivor_margin(context: CheckContext) -> Finding:
     n, logits = len(batch) - len(adversarial), context.first[0]
     survivors = batch.select(batch.ids[:n])
     drawn = [_lines_to(oracle, batch.ids[n:], batch.x[n:], adversarial, logits[n:])]
-    best, left = survivors.x, survivors.ids
+    best, remaining = survivors.x, survivors.ids
     if context.model.access == Access.GRADIENTS:
         radius = context.ledgers[0].threat.eps.clamp_max(context.eps)
         budget = Threat(distance=context.distance, eps=radius, domain=context.domain).select(survivors.ids)
         best = _climb(oracle, survivors, budget)
-        far = budget.domain.clamp(survivors.x + BEYOND * (best - survivors.x))
-        drawn.append(_lines_to(oracle, survivors.ids, survivors.x, far, logits[:n]))
-        left = left[~torch.isin(left, drawn[-1].ids)]
+        beyond = budget.domain.clamp(survivors.x + BEYOND * (best - survivors.x))
+        drawn.append(_lines_to(oracle, survivors.ids, survivors.x, beyond, logits[:n]))
+        remaining = remaining[~torch.isin(remaining, drawn[-1].ids)]
     pool = torch.cat([adversarial, batch.x[n:], survivors.x])
     for turn in range(2):
-        if len(left):
-            ends = pool[(left + turn * (len(pool) // 2 + 1)) % len(pool)]
-            drawn.append(_lines_to(oracle, left, best[left], ends, oracle.scores(left, best[left])))
-            left = left[~torch.isin(left, drawn[-1].ids)]
+        if len(remaining):
+            ends = pool[(remaining + turn * (len(pool) // 2 + 1)) % len(pool)]
+            drawn.append(_lines_to(oracle, remaining, best[remaining], ends, oracle.scores(remaining, best[remaining])))
+            remaining = remaining[~torch.isin(remaining, drawn[-1].ids)]
     lines = join_lines(drawn)
     if not len(lines.ids):
         raise NotMadeError("no line from a robust sample leads to another class")

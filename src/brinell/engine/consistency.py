@@ -164,7 +164,7 @@ def training_mode(context: CheckContext) -> Finding:
 
 
 def _require_steady(context: CheckContext) -> Repeat:
-    """What the check of drift saw, of a model that answers the same batch alike."""
+    """The finding of the check of drift on a model that answers the same batch alike."""
     if context.repeat is None or context.repeat.is_random or context.findings[Code.DRIFT].passed is False:
         raise NotMadeError("the same input is answered differently each time")
     return context.repeat

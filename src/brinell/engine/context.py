@@ -1,4 +1,4 @@
-"""What checks of a model may ask, and how a list of them is made."""
+"""Questions that checks of a model may ask, and the making of a list of checks."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class NotMadeError(Exception):
 
 @dataclass(frozen=True)
 class Repeat:
-    """What the check of drift saw when the first batches came again."""
+    """The answers that the check of drift got when the first batches came again."""
 
     limit: float
     """The share of the largest logit by which answers to one input may differ."""
@@ -80,7 +80,7 @@ class CheckContext:
         self.findings: dict[Code, Finding] = {}
         """The findings so far."""
         self.repeat: Repeat | None = None
-        """What the check of drift saw, which comes before the others of consistency."""
+        """The answers of the check of drift, which comes before the others of consistency."""
 
     def ledger(self, model: Model, eps: float = math.inf, *, minimal: bool = False) -> Ledger:
         """A further ledger of a model on the same samples; the threat is the whole domain, or `eps` of it."""

@@ -36,7 +36,7 @@ class GroupTask:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAnswer:
-    """What came of a group."""
+    """The result of a group."""
 
     result: Result
     failed: Mapping[int, str]

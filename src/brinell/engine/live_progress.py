@@ -132,9 +132,9 @@ class LiveProgress:
         done, total = self._passes + stage.passes, None
         if self._forecast is not None and done:
             later, models = self._forecast
-            left = stage.passes_left() + later
-            left += models * (self._of_model + stage.passes + left)
-            note, total = f"{note}, about {duration(left * (now - self._start) / done)} left", done + left
+            remaining = stage.passes_left() + later
+            remaining += models * (self._of_model + stage.passes + remaining)
+            note, total = f"{note}, about {duration(remaining * (now - self._start) / done)} left", done + remaining
         self._bar.update(self._task, completed=done, total=total, description=stage.title, note=note)
         if not self._live and not self._quiet and now - self._reported > REPORT_INTERVAL:
             self._reported = now

@@ -1,4 +1,4 @@
-"""What people get wrong most, in one table: the pattern and its evidence, and the line to type.
+"""The most frequent mistakes, in one table: the pattern and its evidence, and the line to type.
 
 `find_mistakes` returns the entries that fit a subject: a path, stored values outside their bounds, or the answers of a model that
 is wrong on clean inputs. An entry about answers fits where the change that it names makes the model far better on the samples at
@@ -40,7 +40,7 @@ class Mistake(NamedTuple):
     name: str
     """The entry."""
     evidence: str
-    """What was seen."""
+    """The observation."""
     line: str
     """What to type."""
     rate: float = 1.0
@@ -51,11 +51,11 @@ class Mistake(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What was seen of a mistake."""
+    """The traces of a mistake."""
 
     text: str
     line: Mapping[str, object]
-    """What the line of the entry is filled in with."""
+    """The values that fill in the line of the entry."""
     rate: float = 1.0
 
 
@@ -92,7 +92,7 @@ class File(NamedTuple):
 
     @property
     def line(self) -> dict[str, object]:
-        """What lines about the path are filled in with."""
+        """The values that fill in lines about the path."""
         return {"path": self.path, "stem": self.path.parent / self.path.name.partition(".")[0]}
 
 

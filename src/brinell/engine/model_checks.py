@@ -53,7 +53,7 @@ class ModelChecks:
         self.needless_reason = ""
         """Why stages are left out, as a clause."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
-        """What the manifest says of repairs."""
+        """The record of repairs in the manifest."""
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
         """Model to query, by the gradient that a stage follows (`engine.adaptive.Source`)."""
@@ -111,8 +111,8 @@ class ModelChecks:
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
         """Failed checks among these codes, with a warning for each."""
-        known = self._known
-        failures = {code: str(known[code]["text"]) for code in known if code in codes and known[code]["passed"] is False}
+        recorded = self._known
+        failures = {code: str(recorded[code]["text"]) for code in recorded if code in codes and recorded[code]["passed"] is False}
         for text in failures.values():
             self.progress.warn(f"{self.source.name}: {text}")
         return failures
@@ -178,8 +178,8 @@ class ModelChecks:
 
     def final_checks(self, beginning: Identity, state: State) -> dict[str, str]:
         """Check that the model is the one of the beginning; return the failed checks by code."""
-        plan, known = self.plan, self._known
-        if known.keys() <= {Code.CLEAN} or Code.WEIGHTS in known:
+        plan, recorded = self.plan, self._known
+        if recorded.keys() <= {Code.CLEAN} or Code.WEIGHTS in recorded:
             return {}  # nothing was attacked, or these checks exist already
         clean = self.audited.rows[CLEAN]
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
@@ -194,7 +194,7 @@ class ModelChecks:
             device=plan.device,
             batch_size=self._sizer.size,
             eot=plan.eot,
-            checks=known,
+            checks=recorded,
             x=plan.dataset.load(clean.sample_id.tolist()),
             clean=clean,
             kept=torch.cat([adversarial, self.audited.load(plan.ids[robust])]),
@@ -215,9 +215,9 @@ class ModelChecks:
             compared: number of samples that it attacked.
             passes: forwards and backwards that it spends on a sample at most.
         """
-        plan, known = self.plan, self._known.get(Code.PROBE_AHEAD)
+        plan, recorded = self.plan, self._known.get(Code.PROBE_AHEAD)
         opening = f"{self.audited.short_name(stage.name)}, "
-        if known is not None and (known["passed"] is False or known["text"].startswith(opening)):
+        if recorded is not None and (recorded["passed"] is False or recorded["text"].startswith(opening)):
             return self._heed_probe(opening)  # a resumed run knows what a later probe found, too
         index = np.flatnonzero(~np.isnan(reach))
         if not is_ahead(len(index), compared):

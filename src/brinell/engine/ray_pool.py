@@ -1,4 +1,4 @@
-"""Workers on Ray: actors on this machine or on a cluster, each with a GPU of its own where the command uses GPUs."""
+"""Workers on Ray: actors on this machine or on a cluster, each with one GPU where the command uses GPUs."""
 
 import os
 import secrets

@@ -18,7 +18,7 @@ from brinell.engine.spelling import expand_specs
 
 Kind = TypeVar("Kind", bound=BaseRequest)
 LIMITS = {"greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below"}
-"""What pydantic's errors about limits mean."""
+"""The meanings of pydantic's errors about limits."""
 NUMBERS = {"int": "a whole number", "float": "a number, such as 0.5, 8/255 or 50%"}
 """What is expected, by the beginning of pydantic's errors."""
 

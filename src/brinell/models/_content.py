@@ -1,4 +1,4 @@
-"""What a model in memory is made of: the parts that its functions refer to, and a hash of them.
+"""The content of a model in memory: the parts that its functions refer to, and a hash of them.
 
 Arrays count bit by bit; functions by their source and by the values that they refer to, defaults, closures and globals of the
 same file; classes of users by the source, defaults and closures of their functions. Nothing is pickled. An object of a library

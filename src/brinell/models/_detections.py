@@ -45,7 +45,7 @@ class Decoded(nn.Module):
         self.network, self._decode = network, decode
 
     def forward(self, x: Tensor) -> Any:
-        """What the function makes of the network's answer."""
+        """The function's form of the network's answer."""
         return self._decode(self.network(x))
 
 

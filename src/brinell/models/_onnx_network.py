@@ -54,7 +54,7 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
     """The network of a file in torch, and the number of inputs that the file was exported for; None for any number.
 
     Args:
-        file: the file; its external weights lie beside it.
+        file: the file; its external weights lie in the same folder.
         output: name of the output to answer.
         before_softmax: answer the argument of that output if it is a softmax over the classes.
 

@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 class UnusableError(RefusedError):
-    """The server responds with something that is no answer of the protocol; it may answer the same request later."""
+    """The server responds with something other than an answer of the protocol; it may answer the same request later."""
 
 
 class BusyError(Exception):
@@ -227,7 +227,7 @@ class Server:
 
 
 class Facts(NamedTuple):
-    """What the metadata of a model and the options say about it."""
+    """The facts about a model that its metadata and the options state."""
 
     input: str
     datatype: str

@@ -17,7 +17,7 @@ from brinell.pages.format import count, interval_text, percent, rate_text, short
 
 
 class Point(NamedTuple):
-    """A figure that is no rate, with its interval."""
+    """A figure other than a rate, with its interval."""
 
     eps: float
     value: float | None

@@ -213,7 +213,7 @@ def which_classes(model: ModelResult, index: int) -> str:
 
 
 def _order_caveat(rates: Sequence[Rate]) -> str:
-    """What the samples do not show of classes in the order of their rates; empty if both ends differ from all others."""
+    """Differences of classes in the order of their rates that may be chance; empty if both ends differ from all others."""
     order = compare_rates(np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates]))
     weak, strong, others = order.rivals(0), order.rivals(len(rates) - 1), len(rates) - 1
     if others in weak:

@@ -1,4 +1,4 @@
-"""A report in a notebook: the answer, and the page folded in a frame of its own."""
+"""A report in a notebook: the answer, and the page folded in a frame."""
 
 from markupsafe import Markup, escape
 

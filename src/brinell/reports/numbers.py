@@ -117,7 +117,7 @@ def main_text(value: Any) -> str:
 
 
 def detail_text(value: Any) -> str:
-    """What stands small below a cell: an interval, or the text of a `Detail`; empty for none."""
+    """The small text below a cell: an interval, or the text of a `Detail`; empty for none."""
     if isinstance(value, Detail):
         return "; ".join(filter(None, (detail_text(value.value), value.text)))
     if value is None or not hasattr(value, "low") or value.low is None or value.high is None:

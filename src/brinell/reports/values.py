@@ -1,4 +1,4 @@
-"""What a study says, as values: sentences, tables, curves, pictures, facts and notes. How they look is decided by the renderers.
+"""A study as values: sentences, tables, curves, pictures, facts and notes. How they look is decided by the renderers.
 
 A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or the width of a terminal.
 """
@@ -36,7 +36,7 @@ class Proportion(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """A number with an interval, such as a mean, in units of its own."""
+    """A number with an interval, such as a mean, in its units."""
 
     value: float | None
     low: float | None = None
@@ -114,7 +114,7 @@ class Table:
     name: str = ""
     """Stem of its CSV file in tables/; empty for a table that is only shown."""
     text: str = ""
-    """What the table shows and how to read it."""
+    """The content of the table and how to read it."""
     heat: bool = False
     """True if proportions are shaded: the smaller, the darker."""
     reverse: bool = False
@@ -273,7 +273,7 @@ class Report:
     sentences: Sequence[str]
     """The answer; the first sentence is the headline."""
     blocks: Sequence[Block] = ()
-    """The first figure among them stands beside the answer."""
+    """The first figure among them stands next to the answer."""
     notes: Sequence[Note] = ()
     steps: Sequence[Step] = ()
     """At most three, the most useful first."""

@@ -71,9 +71,9 @@ class Replay:
             return torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype
 
         slots, device = len(observation.allowed[0]), observation.allowed[0].device
-        like = observation, tuple(tensor.to(torch.int32) for tensor in action)
+        template = observation, tuple(tensor.to(torch.int32) for tensor in action)
         sizes: list[int] = []
-        mapped(lambda one: sizes.append(one[0].numel() * kept_as(one).itemsize), like)
+        mapped(lambda part: sizes.append(part[0].numel() * kept_as(part).itemsize), template)
         row = sum(sizes) + 4 + 8
         self.capacity = min(capacity, memory // row)
         if self.capacity < 4 * slots:
@@ -81,9 +81,9 @@ class Replay:
                 f"a replay memory of {self.capacity} turns ({row} bytes each) is too small for {slots} slots; "
                 f"capacity must be at least {4 * slots} and memory {4 * slots * row} bytes"
             )
-        self._like: Observation = mapped(lambda one: one[:0], observation)
+        self._template: Observation = mapped(lambda part: part[:0], observation)
         self.columns: tuple[Observation, Action] = mapped(
-            lambda one: torch.empty(self.capacity, *one.shape[1:], dtype=kept_as(one), device=device), like
+            lambda part: torch.empty(self.capacity, *part.shape[1:], dtype=kept_as(part), device=device), template
         )
         """The states, and what was done in them."""
         for choices in self.columns[1]:
@@ -156,7 +156,7 @@ class Replay:
 
     def _observation(self, rows: Tensor) -> Observation:
         observation: Observation = mapped(
-            lambda column, like: column.index_select(0, rows).to(like.dtype), self.columns[0], self._like
+            lambda column, template: column.index_select(0, rows).to(template.dtype), self.columns[0], self._template
         )
         return observation
 

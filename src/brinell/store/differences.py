@@ -153,7 +153,7 @@ def _compare_file(name: str, folder: Path, repetition: Path, claims: Claims, com
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a regular file that is no link."""
+    """The bytes of a regular file, not of a link."""
     if path.is_symlink():
         raise RequestError(f"{path} is a link: put the file in its place")
     return bounded.read(path, parquet.MOST_BYTES)

@@ -142,7 +142,7 @@ class Layout:
 
     @property
     def _beside(self) -> frozenset[str]:
-        """Names of the files that are no part of the inventory."""
+        """Names of the files outside the inventory."""
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _restoration(self, path: Path) -> str:

@@ -68,18 +68,18 @@ def take_inventory(folder: Path, derived: frozenset[str]) -> dict[str, str]:
 
 def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> list[tuple[str, str]]:
     """Files of a finished folder that are not as its manifest lists them: the path of each in the folder, and what is wrong."""
-    listed = manifest.get(FILES) or {}
+    entries = manifest.get(FILES) or {}
     try:
-        found = set(list_files(folder, derived))
+        present = set(list_files(folder, derived))
     except RequestError as error:
         return [(MANIFEST, str(error))]
-    faults = [(name, GONE) for name in listed.keys() - found] + [(name, FOREIGN) for name in _foreign(found, set(listed))]
-    return sorted(faults + [(name, CHANGED) for name in listed.keys() & found if digest(folder / name) != listed[name]])
+    faults = [(name, GONE) for name in entries.keys() - present] + [(name, FOREIGN) for name in _foreign(present, set(entries))]
+    return sorted(faults + [(name, CHANGED) for name in entries.keys() & present if digest(folder / name) != entries[name]])
 
 
-def _foreign(found: set[str], listed: set[str]) -> list[str]:
+def _foreign(present: set[str], entries: set[str]) -> list[str]:
     """Files beside those that are listed. A folder with another manifest is none of them, since no reader looks into it."""
-    return sorted(name for name in found - listed if not name.endswith(f"/{MANIFEST}"))
+    return sorted(name for name in present - entries if not name.endswith(f"/{MANIFEST}"))
 
 
 def check_names(
@@ -97,10 +97,10 @@ def check_names(
     Raises:
         RequestError: a file is missing, or one was added.
     """
-    listed, found = set(manifest.get(FILES) or {}), set(list_files(folder, derived))
-    if missing and (lost := sorted(listed - found)):
-        raise RequestError(f"{folder / lost[0]} is missing: {remedy}")
-    if unlisted := _foreign(found, listed):
+    entries, present = set(manifest.get(FILES) or {}), set(list_files(folder, derived))
+    if missing and (absent := sorted(entries - present)):
+        raise RequestError(f"{folder / absent[0]} is missing: {remedy}")
+    if unlisted := _foreign(present, entries):
         raise RequestError(f"{folder / unlisted[0]} {FOREIGN}: take it away")
 
 

@@ -27,7 +27,7 @@ STAGE_OUTCOMES = frozenset({Outcome.BROKEN, Outcome.SURVIVED, Outcome.SPARED, Ou
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What the manifest says of the rows of one model and stage."""
+    """The statements of the manifest about the rows of one model and stage."""
 
     model: str
     stage: str

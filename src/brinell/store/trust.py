@@ -26,7 +26,7 @@ from brinell.store.inventory import MANIFEST
 
 KEY_BYTES = 32
 SEPARATORS = re.compile(r'["\'?&=:,+()]')
-"""What stands between paths in a request."""
+"""The characters between paths in a request."""
 MARK = "made_here"
 """Key of the mark in a manifest, and the word before it in the last line of a file of settings."""
 

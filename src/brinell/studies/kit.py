@@ -41,7 +41,7 @@ Reference = str | Callable[..., Any] | Lazy
 WORK = "brinell.studies.work"
 """The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
 SERVING = "brinell.studies.serving:open_pool"
-"""What starts the workers of a call, named for the same reason."""
+"""The function that starts the workers of a call, named for the same reason."""
 FRESH = "The folder of the results. Default: a fresh one under runs/."
 RESUME = "Go on with what --out holds."
 

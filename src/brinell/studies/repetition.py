@@ -43,7 +43,7 @@ ALWAYS_CLAIMED = {
     )
     for key in keys
 } | {"*.parquet:seconds": "wall times and dates"}
-"""What no folder of a study can prove, as patterns of `store.differences.Claims`."""
+"""The facts that no folder of a study can prove, as patterns of `store.differences.Claims`."""
 
 
 def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims:

@@ -44,7 +44,7 @@ SURE, WIDE = 1.05, 20.0
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """A run of an attack over a problem of its own."""
+    """A run of an attack over a problem made for it."""
 
     ledger: Ledger
     problem: LinearProblem

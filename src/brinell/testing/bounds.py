@@ -24,7 +24,7 @@ CLASSES, ROWS = 3, 4
 LINES, LAYERED = 25, 10
 """Number of networks with one input, and of networks with layers of many kinds."""
 EXACT = 1e-10
-"""What a bound may exceed an exact margin by: the rounding of that margin."""
+"""The amount by which a bound may exceed an exact margin: the rounding of that margin."""
 TIGHT = 1e-3
 """A budget at which samples with a clear margin must be proven."""
 SYNONYMS = {"eps": "nothing: the ball has it", "norm": "nothing: the ball has it", "seed": "nothing: a proof is not drawn"}

@@ -308,7 +308,7 @@ def check_page(run: FinishedRun) -> None:
 
 
 RULES = (check_records, check_other_request, check_command, check_page)
-"""What holds for a finished run, in the order in which `check_runs` checks it."""
+"""The rules for a finished run, in the order in which `check_runs` checks it."""
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:

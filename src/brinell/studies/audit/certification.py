@@ -1,4 +1,4 @@
-"""Proofs beside the attacks of an audit (`--certify`)."""
+"""Proofs in addition to the attacks of an audit (`--certify`)."""
 
 from dataclasses import replace
 from pathlib import Path

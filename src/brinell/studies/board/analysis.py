@@ -1,4 +1,4 @@
-"""What a board shows, from the figures and the states of verified runs: tasks, models and pairs.
+"""The content of a board, from the figures and the states of verified runs: tasks, models and pairs.
 
 A task is data, distance, criterion and budget. An entry is a model in a task: the lowest figure that attacks left and the highest
 share that proofs reach, over all runs of the model.
@@ -107,7 +107,7 @@ class BoardResult(Result):
     refused: list[Refusal]
     """Folders that are not shown, each with its reason."""
     notes: list[str]
-    """What a reader of the tables must know."""
+    """The notes that a reader of the tables needs."""
     written: int
     """Files that were written; those that say the same as before stay as they are."""
 
@@ -298,7 +298,7 @@ def _choose_pairs(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
 
 
 def _notes(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[str]:
-    """What a reader of the tables must know."""
+    """The notes that a reader of the tables needs."""
     for name, group in itertools.groupby(models, key=lambda model: model.name):
         digests = [model.digest[:8] for model in group]
         if len(digests) > 1:
@@ -307,7 +307,7 @@ def _notes(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[str]:
 
 
 def task_notes(task: Task) -> Iterator[str]:
-    """What a reader of the table of a task must know."""
+    """The notes that a reader of the table of a task needs."""
     attacks = {entry.attacked.attacks for entry in task.entries if entry.attacked is not None}
     if len(attacks) > 1:
         yield "the models were attacked differently, so that a difference may be one of the attacks."
@@ -353,6 +353,6 @@ def rate_row(rate: Rate | None) -> tuple[object, ...]:
 
 
 def content_of(entry: Entry) -> Mapping[str, Any]:
-    """What a page depends on, of an entry."""
+    """The parts of an entry on which a page depends."""
     parts = [figures and (figures.run, figures.key, figures.level) for figures in (entry.attacked, entry.certified)]
     return {"parts": parts, "runs": entry.runs}

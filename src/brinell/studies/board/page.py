@@ -79,13 +79,13 @@ class Sheet:
         return dict(zip(self.names, (csv, json.dumps(objects, ensure_ascii=False, indent=1) + "\n", *page), strict=True))
 
 
-def write(folder: Path, figures: Sequence[Figures], refused: Sequence[Refusal], title: str, command: str) -> BoardResult:
+def write(folder: Path, figures: Sequence[Figures], rejections: Sequence[Refusal], title: str, command: str) -> BoardResult:
     """Bring a site up to date.
 
     Args:
         folder: the site.
         figures: of all folders that hold.
-        refused: the folders that do not.
+        rejections: the folders that do not.
         title: title of the site.
         command: the command line that repeats it.
     """
@@ -94,7 +94,7 @@ def write(folder: Path, figures: Sequence[Figures], refused: Sequence[Refusal], 
     before = _read_state(state)
     after: dict[str, str] = {}
     written = 0
-    for sheet in _sheets(site, refused, title, len({f.run for f in figures}), Counter(f.level for f in figures)):
+    for sheet in _sheets(site, rejections, title, len({f.run for f in figures}), Counter(f.level for f in figures)):
         after |= dict.fromkeys(sheet.names, sheet.key)
         if all(before.get(name) == sheet.key and (folder / name).is_file() for name in sheet.names):
             continue
@@ -109,14 +109,14 @@ def write(folder: Path, figures: Sequence[Figures], refused: Sequence[Refusal], 
         models=len(site.models),
         tasks=len(site.tasks),
         runs=len({f.run for f in figures}),
-        refused=list(refused),
+        rejections=list(rejections),
         notes=site.notes,
         written=written,
     )
 
 
 def _read_state(file: Path) -> dict[str, str]:
-    """What each page was made from; empty if nobody knows."""
+    """The sources of each page; empty if nobody knows."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -141,10 +141,10 @@ def _version() -> str:
     return key_of([VERSION, [digest(file) for file in files if file.suffix in (".py", ".html", ".js", ".css")]])
 
 
-def _sheets(site: Site, refused: Sequence[Refusal], title: str, runs: int, levels: Mapping[str, int]) -> Iterator[Sheet]:
+def _sheets(site: Site, rejections: Sequence[Refusal], title: str, runs: int, levels: Mapping[str, int]) -> Iterator[Sheet]:
     """All pages."""
     slugs = {(model.name, model.digest): model.slug for model in site.models}
-    yield from _first_pages(site, refused, title, runs, levels)
+    yield from _first_pages(site, rejections, title, runs, levels)
     pairs_of_task: dict[str, list[tuple[PairPage, Entry, Entry]]] = {}
     pairs_of_model: dict[str, list[PairPage]] = {}
     for pair in site.pairs:
@@ -159,12 +159,12 @@ def _sheets(site: Site, refused: Sequence[Refusal], title: str, runs: int, level
         yield _model_sheet(model, pairs_of_model.get(model.slug, []))
 
 
-def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, levels: Mapping[str, int]) -> Iterator[Sheet]:
-    facts: list[Any] = [_version(), title, site.notes, sorted(levels.items()), [refusal.model_dump() for refusal in refused]]
+def _first_pages(site: Site, rejections: Sequence[Refusal], title: str, runs: int, levels: Mapping[str, int]) -> Iterator[Sheet]:
+    facts: list[Any] = [_version(), title, site.notes, sorted(levels.items()), [refusal.model_dump() for refusal in rejections]]
     facts += [[task.slug, [content_of(entry) for entry in task.entries]] for task in site.tasks]
     sentence = (
         f"{counted(len(site.models), 'model')} in {counted(len(site.tasks), 'task')}, from {counted(runs, 'folder')}; "
-        f"{counted(len(refused), 'folder')} refused."
+        f"{counted(len(rejections), 'folder')} refused."
     )
 
     def index() -> str:
@@ -177,7 +177,7 @@ def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, 
             "sentence": sentence,
             "levels": sorted(levels.items()),
         }
-        return fill(__package__, "index.html", filters, runs=runs, refused=len(refused), **context)
+        return fill(__package__, "index.html", filters, runs=runs, refused=len(rejections), **context)
 
     head = (
         "task",
@@ -197,12 +197,12 @@ def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, 
         ("model", "digest", "address", "tasks", "folders"),
         lambda: models,
     )
-    reasons = [(refusal.run, refusal.why) for refusal in refused]
-    refused_sentence = f"{counted(len(refused), 'folder')} refused. A folder that is refused gives no figure to this board."
+    reasons = [(refusal.run, refusal.why) for refusal in rejections]
+    refused_sentence = f"{counted(len(rejections), 'folder')} refused. A folder that is refused gives no figure to this board."
 
     def refusals() -> str:
         """The page of refusals."""
-        return fill(__package__, "refused.html", {}, refused=refused, title=title, sentence=refused_sentence)
+        return fill(__package__, "refused.html", {}, refused=rejections, title=title, sentence=refused_sentence)
 
     yield Sheet("refused", key_of([_version(), title, reasons]), refusals, ("folder", "why"), lambda: reasons)
 

@@ -42,10 +42,12 @@ def carry_out(call: Call) -> BoardResult:
     site = call.folder("board")
     _check_site(site)
     outcomes = _examine_all(call, site, paths)
-    refused = [Refusal(run=str(path), why=why) for path, why in missing]
-    refused += [Refusal(run=str(path), why=outcome["why"]) for path, outcome in outcomes.items() if "why" in outcome]
+    rejections = [Refusal(run=str(path), why=why) for path, why in missing]
+    rejections += [Refusal(run=str(path), why=outcome["why"]) for path, outcome in outcomes.items() if "why" in outcome]
     figures = [Figures.model_validate(entry) for outcome in outcomes.values() for entry in outcome.get("figures", ())]
-    return page.write(site, figures, sorted(refused, key=lambda refusal: refusal.run), request.title or page.TITLE, call.command)
+    return page.write(
+        site, figures, sorted(rejections, key=lambda refusal: refusal.run), request.title or page.TITLE, call.command
+    )
 
 
 def _check_site(site: Path) -> None:
@@ -93,7 +95,7 @@ def _is_shown(path: Path) -> bool:
 
 
 def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """What verification found of each folder, from the cache where neither the folder nor the question has changed."""
+    """The verification of each folder, from the cache where neither the folder nor the question has changed."""
     request: BoardRequest = call.request
     trust = None if call.trust is None else str(call.trust)
     keys = {path: key_of([VERSION, request.level, trust, str(path), _stamp(path)]) for path in paths}

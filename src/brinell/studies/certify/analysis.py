@@ -158,7 +158,7 @@ def _counts(table: Outcomes, level: float) -> Counts:
 
 
 def warnings(result: CertifyResult) -> list[str]:
-    """What a caller must see before the figures."""
+    """The notes that a caller must see before the figures."""
     return [line for tool in result.solvers for line in tool.faults]
 
 

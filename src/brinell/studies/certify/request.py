@@ -52,7 +52,7 @@ class CertifyRequest(BaseRequest):
 
 
 class CertifyOptions(BaseRequest):
-    """What a certification writes beside its folder."""
+    """The files that a certification writes beside its folder."""
 
     export: Folder | None = None
     """Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into

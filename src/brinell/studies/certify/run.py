@@ -281,7 +281,7 @@ def ask_tools(plan: CertifyPlan, call: Call, samples: queries.Samples, proofs: P
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """What attacks found on n samples."""
+    """The finds of attacks on n samples."""
 
     right: Array
     """(n,) bool: classified correctly without a change."""
@@ -320,7 +320,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
 
 
 def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
-    """What the attacks of an audit found on some of its samples, at its largest budgets, which are all above 0."""
+    """The finds of the attacks of an audit on some of its samples, at its largest budgets, which are all above 0."""
     cells = grid(run.records(), run.manifest, model)
     positions = np.searchsorted(cells.ids, ids)
     states = worst_case(cells, judging(cells))[positions][:, -budgets:]

@@ -38,14 +38,14 @@ WORDS: dict[str, Word] = {
     "unknown": SILENT,
     "timeout": SILENT,
 }
-"""What the first word of an answer means."""
+"""The meaning of the first word of an answer."""
 VALUE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)")
 """A value of a counterexample: `(X_3 0.5)` or `(X[0,3] 0.5)`."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool said to a query."""
+    """The answer of a tool to a query."""
 
     verdict: Word
     """PROOF, WITNESS or SILENT."""

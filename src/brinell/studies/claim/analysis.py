@@ -60,7 +60,7 @@ class CheckCounts(Result):
     verdict: str
     """all passed, or what failed and what was not made."""
     failures: list[str]
-    """What each failed check found."""
+    """The finding of each failed check."""
 
 
 class Verification(Result):
@@ -288,7 +288,7 @@ def protocol(facts: Mapping[str, Any], n: int, text: str) -> Protocol:
 
 
 def untested(facts: Mapping[str, Any], per_class: list[ClassClaim]) -> Iterator[str]:
-    """What a claim does not speak of, a sentence each."""
+    """The limits of a claim, a sentence each."""
     largest, distance = facts["texts"][-1], facts["distance"]
     n, total = int(facts["data"]["n"]), int(facts["data"]["total"])
     yield f"Budgets above {largest} in {distance}, and changes in other distances (rotation, blur, patches) were not tested."
@@ -336,7 +336,7 @@ VERIFIED = {
     "proved": "The run was verified with its model: rows, stored inputs and checks come out again, and drawn samples replay.",
     "consistent": "The files of the run agree with each other; neither the model nor the data was used to verify it.",
 }
-"""What the verification of the run found, by its status."""
+"""The words for the verification of the run, by its status."""
 
 
 def _text(value: Rate) -> str:

@@ -1,4 +1,4 @@
-"""The page of a claim, and the files beside it: one JSON, a model card and a badge."""
+"""The page of a claim, and the files that accompany it: one JSON, a model card and a badge."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def draw(result: ClaimResult) -> Markup:
 
 
 def warnings(result: ClaimResult) -> list[tuple[str, str]]:
-    """What a reader must know before the figures, each with its level."""
+    """The notes that a reader needs before the figures, each with its level."""
     alerts = []
     if result.checks.failed:
         alerts.append(("warn", f"Checks of the attacks: {result.checks.verdict}. The robust accuracy may be lower."))

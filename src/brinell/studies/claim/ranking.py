@@ -64,7 +64,7 @@ class Leaderboard(Result):
 
 
 class Source(Result):
-    """Where the entries come from."""
+    """The origin of the entries."""
 
     name: str
     address: str

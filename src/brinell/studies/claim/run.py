@@ -188,7 +188,7 @@ def _verify(call: Call, path: Path) -> VerifyResult:
 
 
 def _verification(results: list[VerifyResult], level: str) -> dict[str, Any]:
-    """What the verification of all folders found, for the manifest."""
+    """The verification of all folders, for the manifest."""
     proved = all(result.status == Status.PROVED for result in results)
     return {
         "status": str(Status.PROVED if proved else Status.CONSISTENT),

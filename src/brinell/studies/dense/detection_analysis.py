@@ -251,7 +251,7 @@ def _first_level(matches: Matches) -> Matches:
 
 
 def _pictures(study: Study, names: Sequence[str]) -> list[PictureFigures]:
-    """What each picture loses at most."""
+    """The most that each picture loses."""
     losses = np.stack([np.max([study.count - study.count_hits(inputs) for inputs in sets], 0) for sets in study.sets])
     return [
         PictureFigures(sample=sample, name=names[number], objects=int(study.count[number]), losses=losses[:, number].tolist())

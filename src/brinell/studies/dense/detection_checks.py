@@ -55,7 +55,7 @@ def _suppression(criterion: BoxCriterion, answers: Tensor) -> dict[str, Any]:
 
 
 def _gradient(model: Model, criterion: BoxCriterion, x: Tensor) -> dict[str, Any]:
-    """Whether the gradient of the loss of missed objects is its slope; of false boxes in a picture without objects."""
+    """A check that the gradient of the loss of missed objects is its slope; of false boxes in a picture without objects."""
     if not criterion.scene.objects[0].count:
         criterion = BoxCriterion(error="false", scene=criterion.scene, form=criterion.form)
     y = torch.zeros(1, dtype=torch.int64, device=x.device)

@@ -60,7 +60,7 @@ class DiskResult(Result):
     """A folder and its free space."""
 
     purpose: str
-    """What lies there."""
+    """The content of the place."""
     folder: str
     """The path."""
     exists: bool

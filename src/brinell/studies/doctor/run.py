@@ -30,7 +30,7 @@ PURPOSES = {
     "gym": "agents of other libraries",
     "ray": "workers on Ray, --on ray",
 }
-"""What each extra is for; an extra that is missing here is for developers, or a sum of others."""
+"""The purpose of each extra; an extra that is missing here is for developers, or a sum of others."""
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?")
 """A requirement of the package's metadata: name, oldest version, extra."""
 EXTRA = re.compile(r"brinell\[([a-z]+)\]")

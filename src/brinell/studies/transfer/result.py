@@ -1,4 +1,4 @@
-"""What a transfer says: the best sources, the most and least affected models, the matrix and its tables."""
+"""The statements of a transfer: the best sources, the most and least affected models, the matrix and its tables."""
 
 from collections.abc import Iterator
 

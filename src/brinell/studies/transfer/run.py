@@ -116,16 +116,16 @@ def make_plan(call: Call) -> TransferPlan:
     eps = float(budgets.values[-1])
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
-    kept = attackable_samples(plan.labels, None, threshold)
+    subset = attackable_samples(plan.labels, None, threshold)
     for sentence in sentences(
-        families(len(made), len(plan.models) if made else 0, len(sources) * len(plan.models), len(kept), request.criterion)
+        families(len(made), len(plan.models) if made else 0, len(sources) * len(plan.models), len(subset), request.criterion)
     ):
         call.progress.note(sentence)
     digests = {name: facts[name]["digest"] for name in plan.models}
     return replace(
         plan,
-        ids=plan.ids[kept],
-        labels=plan.labels[kept],
+        ids=plan.ids[subset],
+        labels=plan.labels[subset],
         eps=eps,
         stage=stage,
         sources=sources,
@@ -139,7 +139,7 @@ def make_plan(call: Call) -> TransferPlan:
             eps=eps,
             eps_text=budgets.texts[-1],
             attack=stage.name if stage else None,
-            sources=[_source_facts(source, digests, len(kept)) for source in sources],
+            sources=[_source_facts(source, digests, len(subset)) for source in sources],
         ),
     )
 
@@ -407,7 +407,7 @@ class Examples:
 
     @property
     def origin(self) -> str:
-        """Where the clean inputs come from: the folder of a benchmark set, or "data"."""
+        """The origin of the clean inputs: the folder of a benchmark set, or "data"."""
         return str(self.source.folder) if self.source.kind == "set" else "data"
 
 

@@ -37,7 +37,7 @@ CLEAR_PROBES = 0.8
 
 @dataclass
 class Judgement:
-    """What came of a replay."""
+    """The result of a replay."""
 
     rows: int = 0
     """Rows that were computed again."""
@@ -46,7 +46,7 @@ class Judgement:
     is_random: bool = False
     """True if the model answers at random, which the verifier found itself."""
     claims: list[str] = field(default_factory=list)
-    """What could not be judged, as clauses."""
+    """The things that could not be judged, as clauses."""
 
     def text(self) -> str:
         """A clause about rows that came out differently; empty without any."""
@@ -137,11 +137,13 @@ def _verdict(check: Mapping[str, Any]) -> str:
     return {True: "passes", False: "fails", None: "was not made"}[check["passed"]]
 
 
-def _is_alike(made: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
+def _is_alike(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
     """True if two outcomes of a check differ by no more than rounding, or the chance of a random model, explains."""
-    if not all(_are_alike(made.get(name) or "", recorded.get(name) or "") for name in ("text", "cause", "reason")):
+    if not all(_are_alike(repeated.get(name) or "", recorded.get(name) or "") for name in ("text", "cause", "reason")):
         return False
-    (figure, limit), (recorded_figure, recorded_limit) = ((check.get("figure"), check.get("limit")) for check in (made, recorded))
+    (figure, limit), (recorded_figure, recorded_limit) = (
+        (check.get("figure"), check.get("limit")) for check in (repeated, recorded)
+    )
     if (figure is None) != (recorded_figure is None) or (limit is None) != (recorded_limit is None):
         return False
     if figure is None or recorded_figure is None or limit is None or is_random:
@@ -203,14 +205,14 @@ def _may_warn(
 
 def _judge_legends(run: Run, name: str, replayed: ReplayedAudit, judgement: Judgement, notes: Notes) -> None:
     """Compare the recorded legends of the numbers that attacks store with those that the attacks declare."""
-    made = {
+    repeated = {
         stage: legend for scratch in replayed.scratches for stage, legend in _entry(scratch.manifest, "extras", name, {}).items()
     }
     recorded = _entry(run.manifest, "extras", name, {})
-    for stage in sorted(made.keys() | recorded.keys()):
-        if stage not in made and stage not in replayed.attacking:
+    for stage in sorted(repeated.keys() | recorded.keys()):
+        if stage not in repeated and stage not in replayed.attacking:
             judgement.claims.append(f"what the numbers that {stage} stores mean")
-        elif made.get(stage) != recorded.get(stage):
+        elif repeated.get(stage) != recorded.get(stage):
             notes.note(f"{name} manifest", f"extras of {stage} are explained differently than the attack does")
 
 
@@ -220,13 +222,13 @@ def _quote(text: str | None) -> str:
 
 def _judge_repairs(run: Run, name: str, replayed: ReplayedAudit, exact: bool, judgement: Judgement, notes: Notes) -> None:
     """Compare the repair of the gradients with the one that came out. Checks near their limits decide which one it is."""
-    made, recorded = (_entry(manifest, "repairs", name) for manifest in (replayed.manifest, run.manifest))
-    if _agrees(made, recorded):
+    repeated, recorded = (_entry(manifest, "repairs", name) for manifest in (replayed.manifest, run.manifest))
+    if _agrees(repeated, recorded):
         return
     if exact or not (judgement.is_random or judgement.claims):
         notes.note(f"{name} manifest", "repairs is not what comes out")
     else:
-        judgement.claims.append(f"the repair of the gradients; here {made!r} comes out")
+        judgement.claims.append(f"the repair of the gradients; here {repeated!r} comes out")
 
 
 def _judge_costs(
@@ -255,13 +257,13 @@ def _entry(manifest: Mapping[str, Any], key: str, name: str, default: Any = None
     return (manifest.get(key) or {}).get(name, default)
 
 
-def _agrees(made: Any, recorded: Any) -> bool:
+def _agrees(repeated: Any, recorded: Any) -> bool:
     """True if two JSON values are equal but for the last digits of their numbers."""
-    if isinstance(made, Mapping) and isinstance(recorded, Mapping):
-        return all(_agrees(made.get(key), recorded.get(key)) for key in made.keys() | recorded.keys())
-    if isinstance(made, float) and isinstance(recorded, float | int) and not isinstance(recorded, bool):
-        return bool(np.isclose(made, recorded, rtol=FIGURE_TOLERANCE, atol=1e-9))
-    return bool(made == recorded)
+    if isinstance(repeated, Mapping) and isinstance(recorded, Mapping):
+        return all(_agrees(repeated.get(key), recorded.get(key)) for key in repeated.keys() | recorded.keys())
+    if isinstance(repeated, float) and isinstance(recorded, float | int) and not isinstance(recorded, bool):
+        return bool(np.isclose(repeated, recorded, rtol=FIGURE_TOLERANCE, atol=1e-9))
+    return bool(repeated == recorded)
 
 
 def _judge_stage(
@@ -306,19 +308,22 @@ def _judge_extras(
     scratch = replayed.scratch(stage)
     if not scratch.legend(source.name, stage.name):
         return
-    recorded, made = (folder.extras(source.name, stage.name, ids) for folder in (run, scratch))
+    recorded, repeated = (folder.extras(source.name, stage.name, ids) for folder in (run, scratch))
     deviating = set() if exact else set(comparison.samples[comparison.deviates].tolist())
     wrong = [
-        sample for sample in ids if not _equal_arrays(recorded.get(sample, {}), made.get(sample, {})) and sample not in deviating
+        sample
+        for sample in ids
+        if not _equal_arrays(recorded.get(sample, {}), repeated.get(sample, {})) and sample not in deviating
     ]
     notes.note(f"{source.name} {stage.name} replay", "the attack stores other numbers of the sample", wrong)
 
 
-def _equal_arrays(recorded: Mapping[str, Array], made: Mapping[str, Array]) -> bool:
+def _equal_arrays(recorded: Mapping[str, Array], repeated: Mapping[str, Array]) -> bool:
     """True if two sets of arrays are equal up to rounding."""
-    return recorded.keys() == made.keys() and all(
-        recorded[name].shape == made[name].shape and np.allclose(recorded[name], made[name], rtol=1e-3, atol=1e-5, equal_nan=True)
-        for name in made
+    return recorded.keys() == repeated.keys() and all(
+        recorded[name].shape == repeated[name].shape
+        and np.allclose(recorded[name], repeated[name], rtol=1e-3, atol=1e-5, equal_nan=True)
+        for name in repeated
     )
 
 

@@ -26,7 +26,7 @@ OF_SURROGATES = frozenset({"answers", "probes"})
 OF_STAGES = ("remarks", "extras", "failed")
 """Those whose entries have an entry for each stage."""
 PHASES = frozenset({CLEAN, "model", "memory", "checks"})
-"""What remarks and failures may be about besides a stage."""
+"""The subjects of remarks and failures besides stages."""
 
 
 def check_manifest(run: Run, plan: Plan, notes: Notes) -> None:

@@ -107,7 +107,7 @@ class ReplayedAudit(ModelAudit):
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """What the audit would have written: checks, probes, repairs and answers, made anew."""
+        """The records that the audit would have written: checks, probes, repairs and answers, made anew."""
         return self.draft.manifest
 
     def gallery_differs(self) -> bool:

@@ -9,7 +9,7 @@ from brinell.core.record import Array
 
 
 class Status(StrEnum):
-    """What a verification found, with the exit code of the command."""
+    """The result of a verification, with the exit code of the command."""
 
     PROVED = "proved"
     """Exit code 0: everything that is not a claim was recomputed, and drawn samples were replayed."""

@@ -52,7 +52,7 @@ def miss_probability(samples: int, drawn: int, forged: int) -> float:
 
 @dataclass
 class _Outcome:
-    """What was found of one model."""
+    """The findings about one model."""
 
     name: str
     attacked: int = 0
