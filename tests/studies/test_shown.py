@@ -13,7 +13,6 @@ from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.comparison.terminal import lines as comparison_lines
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
 from brinell.studies.doctor.result import lines as doctor_lines
-from brinell.studies.epsilon import page as epsilon_page
 from brinell.studies.gate.terminal import lines as gate_lines
 from brinell.studies.per_class import page as per_class_page
 from brinell.studies.per_class.page import tables
@@ -32,11 +31,10 @@ def test_audit(audit_run, models_run, monkeypatch):
     approve("audit-varied", "\n\n".join([page_text(page), *map(table_text, tables.values())]))
 
 
-def test_epsilon(epsilon_run, monkeypatch):
+def test_epsilon(epsilon_run):
     approve("epsilon", shown(epsilon_run))
     result = varied(brinell.open(epsilon_run))
-    monkeypatch.setattr(epsilon_page, "summarise", lambda folder: result)
-    approve("epsilon-varied", terminal_of(result, epsilon_run) + "\n" + page_text(epsilon_page.render(epsilon_run)))
+    approve("epsilon-varied", terminal_of(result, epsilon_run) + "\n" + page_text(page(result.report())))
 
 
 def test_transfer(transfer_run):

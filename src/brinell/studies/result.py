@@ -83,8 +83,12 @@ class FolderResult(ReportedResult, ClaimingResult):
         return manifest
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page."""
-        yield from super().lines(verbose=verbose)
+        """The report as a terminal shows it, and the path of the page.
+
+        A report writes FOLDER for its folder, since its page may be moved; a terminal names the folder.
+        """
+        for line in super().lines(verbose=verbose):
+            yield line.replace("FOLDER", self.folder)
         yield f"page: {self.folder}/{PAGE}"
 
     def write(self) -> Path:

@@ -23,7 +23,7 @@ from brinell.datasets._memory import from_arrays
 from brinell.engine.request import Request
 from brinell.pages import html
 from brinell.studies.audit.plan import plan_audit
-from brinell.studies.epsilon.analysis import find_surprises, summarise
+from brinell.studies.epsilon.figures import find_surprises, summarise
 from brinell.studies.epsilon.records import load_folder, sample_limits
 
 LINE = Domain(kind="vector", shape=(2,))
@@ -277,13 +277,13 @@ def test_page_terminal_json_and_advice_name_one_budget(tmp_path, capsys):
     first = json.loads(capsys.readouterr().out)["norms"][0]
     budget = f"{first['audit']:.3g}"
     assert first["outline"] is not None and first["audit"] < first["sound"]
-    row = next(line for line in terminal.splitlines() if line.startswith(f"  {first['norm']} "))
+    row = next(line for line in terminal.splitlines() if line.startswith(" Linf "))
     page = unescape((tmp_path / "a" / "report.html").read_text())
-    answer = re.search(r"audit up to\s([\d.]+)", page.partition('id="norms"')[0])
-    cell = re.search(r"Linf</th><td[^>]*><b>([\d.]+)</b></td>", page)
+    answer = re.search(r"audit up to\s([\d.]+)", page)
+    cell = re.search(r"Linf</th>\s*<td[^>]*>([\d.]+)</td>", page)
     said = [row.split()[1], answer[1].rstrip("."), cell[1], re.search(r"Linf up to ([\d.]+):", first["advice"])[1]]
     assert said == [budget] * 4
-    assert f"Linf up to {budget}:" in terminal and f"Linf up to {budget}:" in page
+    assert f"Linf: audit up to {budget}" in terminal and f"Linf up to {budget}:" in page
     command = re.search(r"--norm linf --eps 0:([\d./]+):9", page)[1]
     top, _, bottom = command.partition("/")
     assert float(top) / float(bottom or 1) <= first["audit"] * 1.005

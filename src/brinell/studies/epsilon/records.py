@@ -20,6 +20,7 @@ from brinell.store.folder import Layout
 from brinell.studies.epsilon import conditions
 
 Norm = Literal["linf", "l2", "l1", "l0"]
+NORMS = ("linf", "l2", "l1", "l0")
 
 
 class UsualBudget(Content):

@@ -22,8 +22,7 @@ from brinell.engine.plan import model_opener
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.folder import verb_of
-from brinell.studies.epsilon import page, perception
-from brinell.studies.epsilon.analysis import EpsilonResult, summarise
+from brinell.studies.epsilon import perception
 from brinell.studies.epsilon.class_distances import class_means
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.crafted import craft_examples
@@ -36,13 +35,14 @@ from brinell.studies.epsilon.evidence import (
     load_examples,
     measure_perceptibility,
 )
-from brinell.studies.epsilon.records import check_free, save_folder
+from brinell.studies.epsilon.figures import summarise
+from brinell.studies.epsilon.records import NORMS, check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.epsilon.result import EpsilonResult
 from brinell.studies.kit import Call
 from brinell.studies.review import STUDY as REVIEW
 from brinell.studies.review.result import ReviewResult
 
-NORMS = ("linf", "l2", "l1", "l0")
 MOST_BYTES = 4 * 2**30
 MOST_VALUES = 2e10
 """Largest number of pairs times values for which L1 and L0 are default norms: about ten seconds."""
@@ -402,8 +402,9 @@ def carry_out(call: Call) -> EpsilonResult:
         people=load_thresholds(request.evidence),
     )
     save_folder(folder, facts, arrays)
-    page.write(folder)
-    return summarise(folder)
+    result = summarise(folder)
+    result.write()
+    return result
 
 
 def load_thresholds(folders: Sequence[str]) -> list[Threshold]:

@@ -7,184 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import AliasChoices, Field
 
-from brinell.analysis.folder_result import FolderResult, Result
 from brinell.core.record import Array
+from brinell.reports.numbers import distance
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
-from brinell.studies.epsilon.records import load_folder, sample_limits
+from brinell.studies.epsilon.records import NORMS, load_folder, sample_limits
+from brinell.studies.epsilon.result import (
+    BudgetEffect,
+    EpsilonResult,
+    Heat,
+    NormRecommendation,
+    NoteResult,
+    Outline,
+    Recommendation,
+    Separation,
+    Surprise,
+    eps_text,
+)
 
 OUTLINED = "linf"
 """Norm whose budget is checked by outlines of other classes."""
-UNITS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
-
-
-class Surprise(Result):
-    """A class whose samples are, on average, nearer to those of another class than to each other."""
-
-    norm: str
-    """Norm of the distances."""
-    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """The class."""
-    nearer_to: int
-    """The class that is nearer."""
-    mean_within: float
-    """Mean distance between two samples of the class."""
-    mean_between: float
-    """Mean distance to a sample of the nearer class."""
-
-
-class Heat(Result):
-    """Mean distances between classes in one norm."""
-
-    norm: str
-    """Norm of the distances."""
-    means: list[list[float | None]]
-    """Means by class of the row and class of the column; null without a pair."""
-
-
-class Separation(Result):
-    """Distances of the samples of a class to their nearest neighbours; null without such a neighbour."""
-
-    class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """The class; null for all samples."""
-    n: int
-    """Number of samples."""
-    other_least: float | None
-    """Smallest distance to a sample of another class."""
-    other_median: float | None
-    """Median distance to the nearest sample of another class."""
-    same_median: float | None
-    """Median distance to the nearest different sample of the class."""
-    nearer_other: float
-    """Share of the samples whose nearest neighbour has another label."""
-    train_least: float | None = None
-    """Smallest distance to a training sample of another class."""
-    train_same_median: float | None = None
-    """Median distance to the nearest training sample of the class."""
-
-
-class Recommendation(Result):
-    """A recommended eps and the condition that limits it."""
-
-    class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """The class; null for all samples."""
-    eps: float | None
-    """Largest budget that keeps every condition on all but the allowed share of the samples; null without a limit."""
-    reason: str
-    """The condition that breaks first above it: label, interpolation or perception."""
-    sound: float | None
-    """Largest sound budget: `eps` without the condition of perception."""
-    sound_reason: str
-    """The condition that breaks first above the sound budget."""
-
-
-class Outline(Result):
-    """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2."""
-
-    eps: float
-    """The budget."""
-    l2: float
-    """The budget that is sound in L2."""
-
-
-class BudgetEffect(Result):
-    """Effect of one budget on the samples."""
-
-    eps: float
-    """The budget."""
-    text: str
-    """The budget as text."""
-    label: float | None
-    """Share of the samples on which it breaks label constancy; null without this condition."""
-    interpolation: float | None
-    """Share of the samples on which it reaches another sample of the class."""
-    perception: float | None
-    """Share of the samples on which the change is noticed."""
-    any: float
-    """Share of the samples on which it breaks any condition."""
-    ssim: float | None = None
-    """Median structural similarity of a typical change; null for data without visual meaning."""
-    psnr: float | None = None
-    """Median peak signal-to-noise ratio in dB."""
-    background_changed: float | None = None
-    """Median share of the background that changes; null without background."""
-
-
-class NormRecommendation(Result):
-    """Recommendations in one norm."""
-
-    norm: str
-    """The norm."""
-    overall: Recommendation
-    """One eps for all samples."""
-    unnoticed: float | None
-    """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null without this condition."""
-    sound: float | None
-    """Largest eps that keeps the other conditions, so an error counts against the model; null without a limit."""
-    outline: Outline | None
-    """Where this norm and L2 disagree about the outline of another class; null if `sound` is below, or if it is not known."""
-    audit: float | None
-    """Largest eps to audit with: `sound`, or that of `outline`; null without a limit. Page, terminal and advice name it."""
-    judged_on: str | None
-    """Evidence for perceptibility: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
-    sound_budgets: list[str]
-    """Usual budgets of publications up to `audit`, ascending."""
-    advice: str
-    """The recommended range and its reasons, as text."""
-    strict: float | None
-    """The largest eps that keeps every condition on every sample."""
-    explanation: str
-    """The reason for `overall.eps`, in one sentence."""
-    sound_explanation: str | None
-    """The reason for `sound`, in one sentence; null without the condition of perception."""
-    per_class: list[Recommendation]
-    """One eps for each class."""
-    per_sample: list[float | None]
-    """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
-    reasons: dict[str, int]
-    """Number of samples that each condition limits."""
-    separation: list[Separation]
-    """Separation of all samples, then of each class."""
-    usual: list[BudgetEffect]
-    """Effects of the recommended budgets and of the usual budgets of publications."""
-
-
-class NoteResult(Result):
-    """A note on the data."""
-
-    code: str
-    """Short name of the note."""
-    text: str
-    """The note, in one line."""
-
-
-class EpsilonResult(FolderResult):
-    """Result of `brinell epsilon`, which `--json` prints."""
-
-    data: str
-    """Name of the data."""
-    n: int
-    """Number of samples."""
-    classes: list[str]
-    """Names of the classes."""
-    conditions: list[str]
-    """Conditions that the recommendations keep."""
-    fraction: float
-    """Label constancy: largest eps as a fraction of the distance to the nearest sample of another class."""
-    allow: float
-    """Share of the samples on which a common eps may break a condition."""
-    heat: list[Heat]
-    """Mean distances between classes."""
-    surprises: list[Surprise]
-    """Classes that are nearer to another class than to themselves."""
-    norms: list[NormRecommendation]
-    """Recommendations by norm."""
-    notes: list[NoteResult]
-    """Notes on the data."""
-    seconds: float
-    """Wall time in seconds."""
 
 
 def summarise(folder: Path) -> EpsilonResult:
@@ -213,6 +56,11 @@ def summarise(folder: Path) -> EpsilonResult:
         notes=[NoteResult(**note) for note in facts["notes"]],
         seconds=facts["seconds"],
     )
+
+
+def write_page(folder: Path) -> Path:
+    """Write the page and the tables of a folder again."""
+    return summarise(folder).write()
 
 
 def find_surprises(norm: str, means: Array) -> list[Surprise]:
@@ -304,7 +152,7 @@ def _recommendation(label: int | None, limits: Mapping[str, Array], allow: float
 
 
 def _explain_limit(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
-    name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
+    name, share = distance(norm), f"{100 * facts['allow']:g} % of the samples"
     texts = {
         LABEL: f"a change on more than {share} could cover {100 * facts['fraction']:g} % of the distance to a sample "
         "of another class, so the label may become wrong",
@@ -338,7 +186,7 @@ def _advice(
     sound_budgets: list[str],
     facts: Mapping[str, Any],
 ) -> str:
-    name, sound = UNITS[norm], overall.sound
+    name, sound = distance(norm), overall.sound
     if sound is None and overall.eps is None:
         return f"No measured condition limits eps in {name}."
     if sound == 0:
@@ -346,11 +194,11 @@ def _advice(
     limit = sound if outline is None else outline.eps
     text = f"{name}: no limit."
     if sound is not None:
-        text = f"{name} up to {format_eps(limit)}: "
+        text = f"{name} up to {eps_text(limit)}: "
         if outline is not None:
             text += (
-                f"above it, the outline of another class, added to a sample, is farther than {format_eps(outline.l2)}, the sound "
-                f"budget of L2. By distance alone up to {format_eps(sound)}: "
+                f"above it, the outline of another class, added to a sample, is farther than {eps_text(outline.l2)}, the sound "
+                f"budget of L2. By distance alone up to {eps_text(sound)}: "
             )
         text += f"{_short_reason(overall.sound_reason, facts)}."
     if judged_on is not None and unnoticed is not None:
@@ -359,11 +207,11 @@ def _advice(
             text += f" Every change in this norm may be noticed ({evidence})."
         elif limit is None or unnoticed < limit:
             text += (
-                f" Up to {format_eps(unnoticed)}, changes go unnoticed ({evidence}); above it, they may be noticed, and "
+                f" Up to {eps_text(unnoticed)}, changes go unnoticed ({evidence}); above it, they may be noticed, and "
                 "an error still counts against the model."
             )
         else:
-            text += f" Changes go unnoticed up to {format_eps(unnoticed)} ({evidence})."
+            text += f" Changes go unnoticed up to {eps_text(unnoticed)} ({evidence})."
     if sound_budgets:
         text += f" Usual budgets that are sound: {', '.join(sound_budgets)}."
     return text
@@ -376,11 +224,6 @@ def _short_reason(reason: str, facts: Mapping[str, Any]) -> str:
         LABEL: f"above it, a change on more than {share} could cover {distance} to a sample of another class",
         INTERPOLATION: f"above it, more than {share} could turn into another sample of their class",
     }.get(reason, "no other condition limits it")
-
-
-def format_eps(eps: float | None) -> str:
-    """Format an eps with three significant digits; None means no limit."""
-    return "no limit" if eps is None else f"{eps:.3g}"
 
 
 def _budget_effects(facts: Mapping[str, Any], limits: Mapping[str, Array], norm: str, best: Recommendation) -> list[BudgetEffect]:
@@ -420,5 +263,5 @@ def _finite(value: float) -> float | None:
 
 
 def _in_norm_order(means: Mapping[str, Array]) -> list[tuple[str, Array]]:
-    """Items by norm, in the order of `UNITS`."""
-    return [(norm, means[norm]) for norm in UNITS if norm in means]
+    """Items by norm, in the order of `NORMS`."""
+    return [(norm, means[norm]) for norm in NORMS if norm in means]
