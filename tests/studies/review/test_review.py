@@ -24,6 +24,12 @@ from brinell.studies.review.result import ANSWERS, PAIRS, load_answers
 from brinell.testing.pages import page_faults
 
 
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """Fewer thresholds on the grid: the curve itself is tested beside its module."""
+    monkeypatch.setattr("brinell.studies.review.psychometric.POINTS", 25)
+
+
 def new_review(folder, data="digits", **settings):
     """A review that nobody has judged."""
     return brinell.review(data, out=folder, **{"trials": 20, **settings})
@@ -147,8 +153,7 @@ def test_a_file_that_is_no_answers_is_refused(tmp_path):
     assert not (tmp_path / "r" / ANSWERS).exists()
 
 
-def test_a_whole_review(tmp_path, monkeypatch):
-    monkeypatch.setattr("brinell.studies.review.psychometric.POINTS", 25)
+def test_a_whole_review(tmp_path):
     out = tmp_path / "r"
     empty = brinell.review("digits", out=out, trials=60)
     assert empty.answers == 0 and empty.overall is None

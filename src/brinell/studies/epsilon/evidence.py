@@ -20,8 +20,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
 from brinell.core.streams import Streams
 from brinell.store.run import Run
-from brinell.studies.epsilon import perception
-from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.epsilon import EpsilonRequest, perception
 
 PEOPLE, ATTACKS, NOISE = "people", "attacks", "noise"
 MOST_EXAMPLES = 1000

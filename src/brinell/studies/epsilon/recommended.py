@@ -22,9 +22,8 @@ from brinell.engine.request import Request
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
 from brinell.store.folder import fitting
-from brinell.studies.epsilon import conditions
+from brinell.studies.epsilon import EpsilonRequest, conditions
 from brinell.studies.epsilon.records import load_folder, sample_limits
-from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.epsilon.run import measure
 
 OPTIONS = ("by", "conditions", "to", "points")

@@ -22,7 +22,7 @@ from brinell.engine.plan import model_opener
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.folder import verb_of
-from brinell.studies.epsilon import perception
+from brinell.studies.epsilon import EpsilonRequest, perception
 from brinell.studies.epsilon.class_distances import class_means
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.crafted import craft_examples
@@ -37,7 +37,6 @@ from brinell.studies.epsilon.evidence import (
 )
 from brinell.studies.epsilon.figures import summarise
 from brinell.studies.epsilon.records import NORMS, check_free, save_folder
-from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.epsilon.result import EpsilonResult
 from brinell.studies.kit import Call
 from brinell.studies.review import STUDY as REVIEW
