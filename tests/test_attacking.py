@@ -143,7 +143,7 @@ def test_arrays_come_back_as_they_were_given(net):
         assert isinstance(result.x_adv, np.ndarray) and result.x_adv.shape == last.shape and result.success.dtype == bool
         assert result.success.any() and (scores(result.x_adv).argmax(1) != y)[result.success].all()
         assert np.abs(result.x_adv - last).max() <= 0.1 + 1e-6
-    with pytest.raises(BrinellError, match="apgd needs gradients, and scores gives scores only: take square"):
+    with pytest.raises(BrinellError, match="apgd cannot attack scores: it needs gradients, and the model gives scores only"):
         brinell.attack(scores, last, y, eps=0.1, layout="last")
     double = brinell.attack(net, X.double(), clean(net), eps=0.05)
     assert double.x_adv.dtype == torch.float64
@@ -171,7 +171,7 @@ def test_what_is_refused(net, subtests):
         ({"eps": 8}, r"eps 8.* did you mean 8/255\?"),
         ({"attack": "fast"}, "fast decides by what a whole run finds: call brinell.audit"),
         ({"attack": "nothing"}, "there is no attack 'nothing'"),
-        ({"attack": "fgsm", "norm": 1}, "fgsm works in .*l2.*, not in l1: add --norm"),
+        ({"attack": "fgsm", "norm": 1}, "fgsm cannot attack Net: it works in l2, linf, not in l1"),
         ({"x": X * 255}, r"from .* outside the bounds 0 to 1 \(or NaN\): give bounds"),
         ({"x": X * torch.nan}, "or NaN"),
         ({"y": torch.zeros(5, dtype=torch.long)}, "it holds 12 whole numbers"),

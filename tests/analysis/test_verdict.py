@@ -8,7 +8,7 @@ from brinell.analysis.indicators import NEEDED
 from brinell.analysis.results import CheckResult, WayResult
 from brinell.analysis.robust_accuracy import rate, summarise_model
 from brinell.analysis.verdict import BROKEN, LONGEST, UNSTEADY, verdict, verdict_notes, weaker_than_fast
-from brinell.core.checks import EXTRA, TOO_FEW, Code
+from brinell.core.checks import TOO_FEW, Code
 
 BLIND = "there is no gradient at 1024 of 3072 values (channel 2)"
 SQUARE = WayResult(kind="answers", way="answers alone", attacks=["Square"], attacked=50, broken=0)
@@ -155,7 +155,6 @@ def test_without_a_budget():
 
 def test_notes_on_the_figure_itself():
     assert judge(checks(), missing=7)[1] == ["100 of 107 samples could be judged; the figure is of these."]
-    assert "too low if the model rejects" in judge(checks(), extra=True)[1][0]
 
 
 def test_attacks_that_are_weaker_than_fast_are_named():
@@ -260,11 +259,6 @@ def test_a_run_from_before_stages_waited(synthetic):
 def test_a_run_that_is_not_finished_from_records(synthetic):
     manifest, rows = run(synthetic, state="running")
     assert summarise_model(manifest, rows, "r", "m").verdict.endswith("the run is not finished.")
-
-
-def test_the_warning_of_an_extra_class_is_heard(synthetic):
-    manifest, rows = run(synthetic, warnings=[{"code": EXTRA, "model": "m", "text": "words"}])
-    assert any("too low if the model rejects" in note for note in summarise_model(manifest, rows, "r", "m").verdict_notes)
 
 
 def ways_by_hand(synthetic, stages, repair=None):

@@ -16,7 +16,7 @@ from brinell.core.settings import (
     one_of,
 )
 
-MODEL, DATA = Names("model"), Names("dataset", ("same",))
+MODEL, DATA = Names("model"), Names("dataset")
 Model, Data, Word = Annotated[str, MODEL], Annotated[str, DATA], Literal["a", "b"]
 HINTS = [
     # type, mark, type of numbers, listed words

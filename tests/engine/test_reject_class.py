@@ -1,4 +1,4 @@
-"""A reject class changes the criterion; an undeclared one raises a warning."""
+"""A reject class changes the criterion; an undeclared one is noted."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import brinell
-from _helpers import batch_of, distance, workspace
+from _helpers import batch_of, distance, plan_of, workspace
 from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core import losses
@@ -87,20 +87,21 @@ def test_rejected_inputs_are_no_success(tmp_path, class_spec):
     assert result.criterion == "misclassified and not rejected"
     assert any("0 of 30 clean inputs (0.0 %) are rejected" in remark.text for remark in result.remarks)
     assert brinell.verify(result.folder, Guarded(), (LINE, CLASS)).passed
-    assert not [remark for remark in result.warnings if remark.code == "extra-class"]
 
 
 def test_undeclared_it_counts_and_is_told(tmp_path):
     result = audit(tmp_path / "run", y=np.where(np.arange(30) < 29, 0, 1))
     assert result.robust_accuracy[0].k < 20
-    (message,) = [warning.text for warning in result.warnings if warning.code == "extra-class"]
-    assert "are taken for class 2, which the data has not" in message and "--reject-class 2" in message
 
 
-def test_data_of_fewer_classes_than_the_model_knows_raises_no_alarm(tmp_path):
-    assert not [warning for warning in audit(tmp_path / "run").warnings if warning.code == "extra-class"], (
-        "two classes more, or none of two"
-    )
+def test_a_class_more_than_the_data_has_is_told():
+    def notes(y, **request):
+        plan = plan_of(TorchModel(Guarded(), TWO), LINE, y, eps="0.2", attack="fgsm", **request)
+        return [note for note in plan.notes if "rejects inputs" in note]
+
+    (note,) = notes(np.arange(30) % 2)
+    assert "3 classes apart, and the data has 2" in note and "reject" in note
+    assert not notes(np.arange(30) % 2, reject_class="last") and not notes(np.zeros(30, int))
 
 
 def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):

@@ -231,7 +231,7 @@ def test_how_films_are_weighed_and_moved():
 
 def test_pages_are_filled_and_saved(tmp_path):
     with pytest.raises(LookupError, match="models"):
-        html.fill("brinell.pages", "threshold.html", {"heat": str})
+        html.fill("brinell.pages", "report.html", {"heat": str})
     path = html.save_page(tmp_path, "<p>page</p>", {"a.csv": "1\n"})
     assert path.read_text() == "<p>page</p>" and (tmp_path / "tables" / "a.csv").read_text() == "1\n"
     assert [html.count_rows(text) for text in ("", "<tr><td></tr><tr>")] == [0, 2]

@@ -37,7 +37,6 @@ from brinell.analysis.results import (
 )
 from brinell.analysis.thresholds import meaning, notes, statement
 from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker_than_fast
-from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Records, has_broken
 from brinell.store.run import threshold_of
@@ -144,7 +143,6 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             eot=max(
                 (int(stage.get("eot", 1)) for stage in manifest["stages"] if not stage.get("turn", {}).get("when")), default=1
             ),
-            extra=any(warning.code == EXTRA for warning in warnings),
             weak=weak,
         ),
         ways_around=ways,

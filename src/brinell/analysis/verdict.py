@@ -190,7 +190,6 @@ def verdict_notes(
     checks: Sequence[CheckResult],
     ways: Sequence[WayResult],
     eot: int = 1,
-    extra: bool = False,
     weak: str | None = None,
 ) -> list[str]:
     """Sentences that qualify the verdict of a finished run: what else failed, what could not run, and what to do.
@@ -201,7 +200,6 @@ def verdict_notes(
         checks: every check on the model.
         ways: from `ways_around`.
         eot: answers whose mean decides whether an input is adversarial.
-        extra: True if many adversarial examples end in a class that the data does not have.
         weak: from `weaker_than_fast`.
     """
     by_code = {Code(check.code): check for check in checks}
@@ -213,7 +211,6 @@ def verdict_notes(
         *(_remedy_by_labels(ways) if failed & DETACHED and robust.k else ()),
         *_notes_on_missing(not_made(checks)),
         *((f"The attacks ({weak}) are weaker than fast, which may find more: run --attack fast.",) if weak and robust.k else ()),
-        *(("The figure is too low if the model rejects inputs by the class that the data does not have.",) if extra else ()),
         *((f"{robust.n} of {total} samples could be judged; the figure is of these.",) if robust.missing else ()),
     ]
 

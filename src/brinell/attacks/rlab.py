@@ -36,7 +36,7 @@ class RLAB(EveryKind):
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """Distortions to place on patches: names joined by +; `file.py:Class` for your implementation."""
-    policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
+    policy: Annotated[str, Names("file")] = "default"
     """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped),
     greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
     patch: int | str = 0

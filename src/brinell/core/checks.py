@@ -87,11 +87,9 @@ COARSE = frozenset({Code.ANSWERS, Code.ONE_HOT})
 """Failed checks after which the scores tell too little: they are rounded, or say nothing but the class."""
 DECIDING_SCORES = "the scores within the model that decide its class"
 """Name of what attacks follow if the scores that a model shows do not decide and others within it do."""
-EXTRA = "extra-class"
-"""The code of the warning that attacks end in a class that no sample has."""
 ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT = "rows-left-out", "record-left-out", "beats-left-out"
 """The codes of the warnings that a data set could not use part of its files."""
-WARNINGS = (EXTRA, ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
+WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
 """The codes of warnings besides those of checks."""
 
 

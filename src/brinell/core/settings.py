@@ -19,8 +19,6 @@ class Names(NamedTuple):
 
     kind: str
     """A kind of plug-in, such as model or distortion, or budgets, file, folder."""
-    words: tuple[str, ...] = ()
-    """Words that the field accepts in place of a name."""
 
 
 def mark_of(hint: Any, metadata: Iterable[Any] = ()) -> Names | None:

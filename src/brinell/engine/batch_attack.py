@@ -15,7 +15,7 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted, Worst
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, short
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access, Model, ask
+from brinell.core.model import Model, ask
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent, size
@@ -23,8 +23,9 @@ from brinell.core.values import as_array, as_tensor
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.class_counts import check_output
 from brinell.engine.eps_grid import check_budgets, parse_eps
+from brinell.engine.plan import skip_reason
 from brinell.engine.targeting import parse_targeting
-from brinell.engine.texts import eps_text, norm_advice
+from brinell.engine.texts import eps_text
 
 KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
 """Kind of inputs of a torch module, by the number of axes including the sample axis."""
@@ -179,18 +180,8 @@ class BatchAttack:
     def _check(self, stage: Stage, targeted: bool) -> None:
         """Refuse an attack that does not fit the model, the distance, the data or a target class."""
         attack = stage.attack
-        if attack.access > self.model.access:
-            access = self.model.access
-            hint = "square, which needs scores only" if access == Access.SCORES else "hop-skip-jump, which needs labels only"
-            required, available = attack.access.name.lower(), access.name.lower()
-            raise RequestError(f"{stage.name} needs {required}, and {self.model.name} gives {available} only: take {hint}")
-        if self.distance.name not in attack.distances:
-            names = ", ".join(sorted(attack.distances))
-            raise RequestError(f"{stage.name} works in {names}, not in {self.distance.name}{norm_advice(attack.distances)}")
-        if self.domain.kind not in attack.domains:
-            raise RequestError(f"{stage.name} works on {', '.join(sorted(attack.domains))} inputs, not on a {self.domain.kind}")
-        if targeted and not attack.targeted:
-            raise RequestError(f"{stage.name} cannot be led to a target class: take apgd, pgd or square")
+        if reason := skip_reason(stage, self.model, self.distance, targeted=targeted):
+            raise RequestError(f"{stage.name} cannot attack {self.model.name}: {reason}")
         if isinstance(attack, ChoosesData):
             attack.check(self.domain)
 

@@ -83,17 +83,7 @@ def check_clean_accuracy(
 
 def spread_by_class(labels: Array, count: int) -> Array:
     """Positions of at most `count` samples in the order of the classes: as many of each class, as far as it has them."""
-    order = np.lexsort((np.arange(len(labels)), labels))
+    order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    if len(order) <= count or len(sizes) >= count:
-        return np.asarray(order[np.linspace(0, len(order) - 1, min(len(order), count)).astype(int)])
-    quotas = np.zeros(len(sizes), dtype=np.int64)
-    while (missing := count - int(quotas.sum())) > 0:
-        open_classes = np.flatnonzero(quotas < sizes)
-        share = max(1, missing // len(open_classes))
-        classes = open_classes[: missing // share]
-        quotas[classes] = np.minimum(sizes[classes], quotas[classes] + share)
-    places = [
-        start + np.linspace(0, size - 1, quota).astype(int) for start, size, quota in zip(starts, sizes, quotas, strict=True)
-    ]
-    return np.asarray(order[np.concatenate(places)])
+    turn = np.arange(len(order)) - np.repeat(starts, sizes)
+    return np.asarray(order[np.sort(np.argsort(turn, kind="stable")[:count])])

@@ -16,7 +16,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.engine import boundary, clean_accuracy, rejection
+from brinell.engine import boundary, clean_accuracy
 from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions, needless_stages
 from brinell.engine.after_attacks import INPUTS, AfterContext, Identity
 from brinell.engine.audited_model import AuditedModel
@@ -252,19 +252,6 @@ class ModelChecks:
         failures = self._failures([Code.PROBE_AHEAD])
         self.conditions |= {"masked"} if failures else set()
         return failures
-
-    def warn_of_extra_class(self) -> dict[str, str]:
-        """Warn if attacks end in the one class that the data does not have; it may be a reject class.
-
-        A network with several extra classes was made for more than this data, and errs towards them as towards any class.
-        """
-        classes = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
-        if self.source.reject is not None or classes < 2 or self.model.classes != classes + 1:
-            return {}
-        warnings = rejection.extra_class_warning(self.audited.all_rows(), self.source.name, classes)
-        for text in warnings.values():
-            self.progress.warn(f"{self.source.name}: {text}")
-        return warnings
 
     def adapt(self, failed: dict[str, str], state: State, *, late: bool = False) -> None:
         """Decide which waiting stages run, and with which gradients; `late` is true if attacks have run.

@@ -177,6 +177,8 @@ def make_plan(
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
     sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
+    known = max(len(classes), int(labels.max(initial=0)) + 1)
+    notes += [note for source in sources if (note := _extra_class_note(source, known))]
     parts = ((*surrogates, *brought), sources)
     opened = [[Opened(one.name, one.facts["digest"], one.facts["classes"]) for one in part] for part in parts]
     notes += surrogate_notes(*opened)
@@ -349,7 +351,7 @@ def _make_source(
     skipped: dict[str, str] = {}
     for stage in stages:
         is_first = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
-        if reason := _skip_reason(stage, model, distance, targeted=targeted) or (NO_EARLIER_ATTACK if is_first else ""):
+        if reason := skip_reason(stage, model, distance, targeted=targeted) or (NO_EARLIER_ATTACK if is_first else ""):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
         raise RequestError(_no_stage_message(stages, skipped, model, distance))
@@ -359,6 +361,16 @@ def _make_source(
 def _with_reject_class(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
     reject = parse_reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
     return source if reject is None else replace(source, reject=reject, facts=source.facts | {"reject_class": reject})
+
+
+def _extra_class_note(source: ModelSource, classes: int) -> str:
+    """Note on a model with one class more than the data has, which may be a reject class; empty for others."""
+    if source.reject is not None or classes < 2 or source.facts["classes"] != classes + 1:
+        return ""
+    return (
+        f"{source.name} tells {classes + 1} classes apart, and the data has {classes}: if it rejects inputs by class {classes}, "
+        f"add {option('reject_class', str(classes))}, and such an input is no success"
+    )
 
 
 def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
@@ -405,7 +417,7 @@ def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model:
     return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{other}"
 
 
-def _skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
+def skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
     """Reason why a stage cannot run on a model; empty if it can."""
     attack = stage.attack
     if stage.gradient != "surrogate" and attack.access > model.access:

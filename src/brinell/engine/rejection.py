@@ -1,4 +1,4 @@
-"""Reject classes that a rule without a slope decides, and classes that only attacks reach.
+"""Reject classes that a rule without a slope decides.
 
 A model that answers 1000 or -1000 for its reject class, by a threshold on its own confidence, shows an attack that an input was
 rejected but gives no direction out of the rejection (Carlini & Wagner 2017, Adversarial examples are not easily detected, on
@@ -7,14 +7,12 @@ detectors). The check follows the gradient past the boundary of the rejections a
 
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.checks import ERROR_RATE, EXTRA, Code, Finding, exact_test
+from brinell.core.checks import Code, Finding
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.record import CLEAN, Records, has_broken
 from brinell.core.threat import Threat, extent
 from brinell.engine.context import CheckContext, NotMadeError
 
@@ -26,9 +24,6 @@ SHARP_SHARE = 0.5
 """A rule jumps where the last 2^-8 of that step makes this share of its change: a straight one makes 0.004 of it."""
 LIMIT = 0.25
 """The share of crossings that may jump."""
-MIN_EXTRA_SHARE = 0.1
-"""Share of the fooled samples above which an extra class of the model is reported. If a network has many extra classes, none
-attracts as many."""
 
 
 def rejection_jumps(context: CheckContext) -> Finding:
@@ -83,29 +78,3 @@ def _lead(logits: Tensor, reject: int) -> Tensor:
     """Logit difference of the reject class and the best other class."""
     others = torch.cat([logits[..., :reject], logits[..., reject + 1 :]], -1)
     return logits[..., reject] - others.amax(-1)
-
-
-def extra_class_warning(records: Records, model: str, classes: int) -> dict[str, str]:
-    """Warning about the class numbered `classes` or higher that attracts most fooled samples, if their share is significant.
-
-    In few samples a class may be missing by chance; then nothing is said.
-    """
-    is_model = records.model == model
-    clean = np.ma.getdata(records.clean_pred)[is_model & (records.attack == CLEAN)]
-    if (classes / (classes + 1)) ** len(clean) > ERROR_RATE:
-        return {}
-    fooled = is_model & has_broken(records)
-    first = np.unique(records.sample_id[fooled], return_index=True)[1]
-    predictions = np.ma.getdata(records.adv_pred)[fooled][first]
-    extra, counts = np.unique(predictions[predictions >= classes], return_counts=True)
-    if not len(extra):
-        return {}
-    top, k = int(extra[counts.argmax()]), int(counts.max())
-    if not exact_test(k, len(predictions), MIN_EXTRA_SHARE)[0]:
-        return {}
-    text = (
-        f"{k} of {len(predictions)} adversarial inputs and {int((clean == top).sum())} clean ones are taken for class {top}, "
-        f"which the data has not: if the model rejects inputs by it, give --reject-class {top}, and such an input is no success; "
-        "otherwise it is a class as any"
-    )
-    return {EXTRA: text}

@@ -17,7 +17,7 @@ class BenchmarkRequest(BaseRequest):
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
     """The distortions to place: names joined by +, or file.py:Class for a custom one."""
-    policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
+    policy: Annotated[str, Names("file")] = "default"
     """The policy that places them: default (prior for images, greedy for other data), prior, greedy, random-placement,
     random-search, or a file of brinell train-agent."""
     patch: int | str = 0

@@ -34,7 +34,7 @@ class DenseRequest(BaseRequest):
     """The distance in which eps is measured: linf or l2."""
     eps: Annotated[Budgets | None, JOINED] = None
     """The budgets, as for brinell audit. Default: 1/255, 2/255, 4/255 and 8/255 in linf; 0.25, 0.5 and 1 in l2."""
-    attack: tuple[Annotated[str, Names("attack", (SEA,))], ...] = ()
+    attack: tuple[Annotated[str, Names("attack")], ...] = ()
     """An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square,
     rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can.
     Default: sea."""

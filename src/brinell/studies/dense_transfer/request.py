@@ -21,7 +21,7 @@ class DenseTransferRequest(BaseRequest):
     """The distance in which eps is measured: linf or l2."""
     eps: Budgets | None = None
     """The budget of the inputs. Default: 8/255 in linf; 1 in l2."""
-    attack: tuple[Annotated[str, Names("attack", ("sea",))], ...] = ()
+    attack: tuple[Annotated[str, Names("attack")], ...] = ()
     """An attack, as for brinell dense. Default: that of brinell dense for such a model."""
     criterion: str | None = None
     """The criterion of success, as for brinell dense: it ends the attack on a picture, and names the kinds of errors of boxes.

@@ -22,7 +22,7 @@ class FalsifyRequest(BaseRequest):
     is found or the time is up. Those that need gradients are left out where the network gives none."""
     starts: int = Field(default=16, ge=1, le=4096)
     """Starts of an attack side by side."""
-    bound: Annotated[str, Names("bound", ("none",))] = "crown"
+    bound: Annotated[str, Names("bound")] = "crown"
     """The method of proof that is tried first, such as crown or beta-crown?parts=200; none leaves it out."""
     answer: Annotated[str, Names("file")] = ""
     """A file for the verdict and the counterexample, in the form of the VNN competitions. Default: none."""

@@ -21,7 +21,7 @@ class ReviewRequest(BaseRequest):
     """The norm in which the changes are measured: linf or l2."""
     eps: Budgets = "0.01,0.02,0.04,0.08,0.16,0.32"
     """The sizes of the changes, in the units of the data's bounds."""
-    change: Annotated[str, Names("folder", ("crafted", "noise"))] = "crafted"
+    change: Annotated[str, Names("folder")] = "crafted"
     """The kind of change: crafted (towards another class), noise, or run:FOLDER of an audit."""
     trials: int = Field(default=120, ge=2, le=100_000)
     """The number of pairs."""
