@@ -34,8 +34,8 @@ from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
 from brinell.store.folder import Layout
-from brinell.store.standing import RUN_COLUMNS, RUN_FILES, RUN_KEYS
-from brinell.studies import register, repetition
+from brinell.store.standing import CLAIMED
+from brinell.studies import register
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
@@ -308,20 +308,13 @@ def commands_list() -> str:
 
 
 def standing_tables() -> str:
-    """Everything in the folder of a run with its standing, and what the folders of other studies claim."""
-    parts = (("column", RUN_COLUMNS), ("key", RUN_KEYS), ("file", RUN_FILES))
-    texts = [
-        table([noun, "standing", "how"], ([f"`{name}`", str(kind), how] for name, (kind, how) in standings.items()))
-        for noun, standings in parts
-    ]
+    """What the folders of studies claim."""
     claims: dict[str, list[str]] = {}
     for study in register.studies().values():
-        for pattern, reason in {**(repetition.ALWAYS_CLAIMED if study.layout else {}), **dict(study.claimed)}.items():
+        for pattern, reason in {**(CLAIMED if study.layout else {}), **dict(study.claimed)}.items():
             claims.setdefault(reason, []).append(f"`{pattern}`")
     rows = ([reason, ", ".join(dict.fromkeys(patterns))] for reason, patterns in claims.items())
-    return "\n\n".join(
-        [*texts, "Of the folders of other studies these are claimed; all else comes out again:", table(["what", "where"], rows)]
-    )
+    return table(["what", "where"], rows)
 
 
 def tree_list() -> str:

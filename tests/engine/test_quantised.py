@@ -8,7 +8,6 @@ from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.domain import Domain
 from brinell.core.record import has_broken
 from brinell.engine.plan import make_plan
-from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.studies.verification.run import verify_run
 
@@ -71,7 +70,7 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
 
     data = from_arrays(x, np.zeros(20, int), domain=IMAGE)
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
-    verification = verify_run(run, plan, SilentProgress())
+    verification = verify_run(run, plan)
     problems = [
         problem for problem in verification.problems if not problem.location.startswith(("tables/", "report.html"))
     ]  # no page was made

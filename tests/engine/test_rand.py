@@ -173,9 +173,9 @@ def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
     result = verify_run(run, plan_of(Noisy(place), X, Y, **settings))
     assert result.passed and result.successes == 16 and result.predictions == 16
     problems = verify_run(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
-    assert [problem.count for problem in problems if problem.description == "the model is right on the stored input"] == [16]
+    assert [problem.count for problem in problems if problem.description == "the stored input is no success"] == [16]
     problems = verify_run(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems
-    assert [problem.count for problem in problems if "for the clean input" in problem.description] == [16]
+    assert [problem.count for problem in problems if "column clean_pred" in problem.description] == [16]
 
 
 def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
@@ -186,7 +186,8 @@ def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
     records = run.records()
     assert (records.adv_margin[has_broken(records)] < 0).any()
     result = verify_run(run, plan_of(Noisy("logits"), x, y, **settings))
-    assert result.passed and result.successes == 8
+    assert result.passed, result.problems
+    assert result.successes == 8
 
 
 # The stage and the plan

@@ -12,9 +12,8 @@ import pytest
 from _helpers import Recorder, run_audit
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
-from brinell.store.run import Run
 from brinell.store.signature import NAMESPACE, SIGNATURE, signed_by, signers
-from brinell.studies.verification.folder_check import verify_folder
+from brinell.studies.verification.run import verify_files
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
 
@@ -69,7 +68,7 @@ def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: p
     assert signer == "ann@example.org" and key.startswith("SHA256:")
     assert signed_by(run, keys / "ann.pub").signer == key
     claim = f"the manifest, and with it records and arrays, is signed by ann@example.org ({key})"
-    result = verify_folder(Run.open(run), "nobody has trusted it", signers(run, keys / "signers"))
+    result = verify_files(run, "nobody has trusted it", signers(run, keys / "signers"))
     assert claim in result.verified_claims and not result.problems, "a signature is no foreign file"
     (run / SIGNATURE).unlink()
     assert cli(["verify", str(run), "--signed-by", str(keys / "signers")]) == 2

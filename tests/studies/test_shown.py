@@ -8,6 +8,7 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.pages import html
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
+from brinell.store.differences import Difference
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.comparison.terminal import lines as comparison_lines
@@ -17,8 +18,7 @@ from brinell.studies.gate.terminal import lines as gate_lines
 from brinell.studies.per_class import page as per_class_page
 from brinell.studies.per_class.page import tables
 from brinell.studies.per_class.terminal import lines as per_class_lines
-from brinell.studies.verification.result import Problem, Status, VerifyResult
-from brinell.studies.verification.terminal import lines as verification_lines
+from brinell.studies.verification.result import Status, VerifyResult
 
 
 def test_audit(audit_run, models_run, monkeypatch):
@@ -72,15 +72,15 @@ def test_board(board_run):
 def test_verification():
     claims = {"verified_claims": ["what holds"], "unverified_claims": ["what nobody knows"], "claimed": []}
     problems = [
-        Problem(location="a.parquet", samples=(3, 5), count=7, description="is false"),
-        Problem(location="b.json", samples=(), count=0, description="is gone"),
+        Difference(location="a.parquet", samples=(3, 5), count=7, description="is false"),
+        Difference(location="b.json", samples=(), count=0, description="is gone"),
     ]
     counts = {"rows": 11, "predictions": 13, "successes": 17, "replayed": 19, "samples": 23}
     common = {"run": "RUN", "premises": ["whose data"], "problems": problems, **claims}
     kinds = [counts, counts | {"predictions": 0}, {"rows": 0}, counts | {"refusal": "no trust"}]
     statuses = [Status.PROVED, Status.CONSISTENT, Status.REFUSED, Status.CONSISTENT]
     results = [VerifyResult(status=status, passed=False, **common, **kind) for status, kind in zip(statuses, kinds, strict=True)]
-    approve("verification", "\n\n".join("\n".join(verification_lines(result)) for result in results), masks={})
+    approve("verification", "\n\n".join("\n".join(result.lines()) for result in results), masks={})
 
 
 def test_comparison(models_run):

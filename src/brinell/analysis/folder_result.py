@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from brinell.core import bounded
 from brinell.store.folder import PAGE
-from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
+from brinell.store.standing import CLAIMED, RUN_CLAIMED, claimed_names
 
 PAGE_BYTES = 4 * 2**20
 """A page larger than this is linked and not copied into a notebook."""
@@ -45,7 +45,7 @@ def _short(value: object) -> str:
 class ClaimingResult(Result):
     """Base of results of which a part is the word of whoever made the folder."""
 
-    words: ClassVar[frozenset[str]] = frozenset(claimed_names(RUN_COLUMNS, RUN_KEYS)) - {"finished"}
+    words: ClassVar[frozenset[str]] = frozenset(claimed_names({**CLAIMED, **RUN_CLAIMED})) - {"finished"}
     """Names of fields, at any depth, that no verification recomputes. Here `finished` says that a stage has all of its rows."""
 
     claimed: list[str] = []

@@ -1,7 +1,7 @@
 """The audit in one process on this machine: model after model."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,14 @@ ACCUMULATED_KEYS = ("answers", "checks", "probes", "remarks", "extras", "failed"
 
 
 def run_audit(
-    plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False, pool: Pool | Channel | None = None
+    plan: Plan,
+    out: Path,
+    progress: Progress,
+    *,
+    command: str,
+    resume: bool = False,
+    pool: Pool | Channel | None = None,
+    audit: Callable[..., ModelAudit] = ModelAudit,
 ) -> Run:
     """Carry out a plan in the folder `out`.
 
@@ -35,6 +42,7 @@ def run_audit(
         command: the command line that repeats the run, for the manifest.
         resume: whether to go on with a folder that exists.
         pool: the workers that attack groups, or the channel that this process serves as one of them.
+        audit: makes the audit of a model.
 
     Raises:
         RequestError: the folder holds another run, or one that nobody asked to go on with.
@@ -55,7 +63,7 @@ def run_audit(
                 model, surrogates = open_models(plan, source, manifest, sessions)
                 if manifest["answers"] != answers:
                     folder.save_manifest()
-                failures = ModelAudit(plan, source, model, folder, progress, surrogates, pool)()
+                failures = audit(plan, source, model, folder, progress, surrogates, pool)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
             previous = manifest["seconds"].get(source.name, 0.0)
             manifest["seconds"][source.name] = previous + time.perf_counter() - start

@@ -146,7 +146,7 @@ def run_attack(setting: AttackSetting, group: Group) -> Result:
     extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
     if not minimal:
         _shrink(ledger, levels)
-    broken = _level_of(ledger.best.distance, levels, threat).cpu().numpy()
+    broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = broken < levels.shape[1]
     index = np.flatnonzero(fooled)
     columns = _judge(setting, group, ledger, index, group.radius(setting.levels, index, broken[fooled]))
@@ -183,15 +183,15 @@ def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
     return levels.gather(1, level[:, None])[:, 0]
 
 
-def _level_of(distances: Tensor, levels: Tensor, threat: Threat) -> Tensor:
+def level_of(distances: Tensor, levels: Tensor, distance: Distance, domain: Domain) -> Tensor:
     """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
-    return (distances[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
+    return (distances[:, None] > levels + tolerance(levels, distance, domain)).sum(1)
 
 
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """Shrink each adversarial example by bisection over the lower levels; the ledger counts one forward per step."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
-    succeeded = _level_of(ledger.best.distance, levels, threat)
+    succeeded = level_of(ledger.best.distance, levels, threat.distance, threat.domain)
     failed = torch.full_like(succeeded, -1)
     while True:
         open_ = ledger.fooled & (succeeded - failed > 1) & ledger.affordable(batch.ids)
@@ -201,7 +201,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         middle = (succeeded[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=_gather_levels(levels[ids], middle))
         oracle.labels(ids, smaller.project(ledger.movable(ledger.best.closest[ids]), batch.x[ids]))
-        current = _level_of(ledger.best.distance[ids], levels[ids], threat)
+        current = level_of(ledger.best.distance[ids], levels[ids], threat.distance, threat.domain)
         succeeded[ids] = current
         failed[ids] = torch.where(current > middle, middle, failed[ids])
 

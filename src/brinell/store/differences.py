@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from brinell.core import bounded, stored
 from brinell.core.errors import RequestError
@@ -39,16 +40,17 @@ FILES = "files"
 MOST_SAMPLES = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A claim of a folder that comes out differently."""
+class Difference(BaseModel):
+    """A statement of a folder that is false."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     location: str
-    """The file."""
+    """The file, or the model and stage."""
     description: str
     """The difference in one sentence."""
     samples: tuple[int, ...] = ()
-    """The first of the samples or rows that differ."""
+    """The first five of the samples or rows that differ; empty if it concerns a whole file."""
     count: int = 0
     """Number of samples or rows that differ."""
 
@@ -113,9 +115,12 @@ def is_data(name: str) -> bool:
     return Path(name).suffix in DATA and (Path(name).suffix != ".json" or Path(name).name == MANIFEST)
 
 
-def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare the files with data of a folder, and the list of all files, with a repetition of its request."""
-    names, expected = list_files(folder), list_files(repetition)
+def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison, *, derived: bool = True) -> None:
+    """Compare the files with data of a folder, and the list of all files, with a repetition of its request.
+
+    Without `derived` the repetition has no texts, and they are no part of the list.
+    """
+    names, expected = ([name for name in list_files(path) if derived or is_data(name)] for path in (folder, repetition))
     for name in sorted(set(names) ^ set(expected)):
         if not claims.covers(name):
             comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
@@ -215,7 +220,12 @@ def _compare_manifests(name: str, folder: Path, repetition: Path, claims: Claims
                 comparison.note(name, f"files has another digest for {file} than the file")
     elif digests != expected:
         comparison.note(name, "files comes out differently")
-    for key, value, again in json_differences(recorded, repeated, partial(_same_value, str(repetition), comparison.origins)):
+    compare_json(name, recorded, repeated, claims, comparison, str(repetition))
+
+
+def compare_json(name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, place: str = "\0") -> None:
+    """Compare two JSON values of a file; `place` is the path of the repetition, in place of which a folder names its own."""
+    for key, value, again in json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
         if not claims.covers(name, key):
             comparison.note(name, f"{key} is {value}, and comes out as {again}")
 

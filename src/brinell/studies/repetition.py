@@ -14,7 +14,6 @@ from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.version import VERSION
 from brinell.engine.job import settings_text
 from brinell.engine.progress import SilentProgress
 from brinell.engine.toml import parse_request
@@ -29,21 +28,11 @@ from brinell.store.differences import (
     read_manifest,
 )
 from brinell.store.folder import MANIFEST, REQUEST, fitting
-from brinell.store.trust import MARK, without_mark
+from brinell.store.run import LAYOUT
+from brinell.store.standing import CLAIMED
+from brinell.store.trust import without_mark
 from brinell.studies.kit import Call, Study
 from brinell.studies.register import studies, study_of
-
-ALWAYS_CLAIMED = {
-    f"{MANIFEST}:{key}": reason
-    for keys, reason in (
-        (("seconds", "*.seconds", "created", "finished"), "wall times and dates"),
-        (("command",), "the command line that repeats it"),
-        (("brinell", "revision", "versions", "hardware"), "the versions and the machine"),
-        ((MARK,), "the mark of whoever made it"),
-    )
-    for key in keys
-} | {"*.parquet:seconds": "wall times and dates"}
-"""The facts that no folder of a study can prove, as patterns of `store.differences.Claims`."""
 
 
 def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims:
@@ -51,22 +40,24 @@ def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims
     names = {f"{MANIFEST}:request.{name}": "the names of models and data that you replaced" for name in replaced or {}}
     if names:
         names |= {f"{MANIFEST}:{key}": next(iter(names.values())) for key in ("cell", "*.spec", "data.name")}
-    return Claims({**ALWAYS_CLAIMED, **dict(study.claimed), **names})
+    return Claims({**CLAIMED, **dict(study.claimed), **names})
 
 
-def repeat(call: Call, folder: Path, replaced: Mapping[str, Any] | None = None, **settings: Any) -> Comparison:
+def repeat(
+    call: Call, folder: Path, comparison: Comparison, replaced: Mapping[str, Any] | None = None, **settings: Any
+) -> None:
     """Carry the request of a folder out again, and compare both folders.
 
     Args:
         call: a call with the models and data that the person gives.
         folder: the folder.
+        comparison: collects the differences.
         replaced: settings that the person gave in place of the folder's.
         **settings: the study, the request of the folder, and what else the call is to have.
 
     Raises:
         RequestError: the request cannot be carried out, or a file of the folder is damaged.
     """
-    comparison = Comparison()
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         again = Path(directory) / f"again{folder.suffix if folder.is_file() else ''}"
         quiet = replace(call, **settings, out=again, progress=SilentProgress())
@@ -82,7 +73,6 @@ def repeat(call: Call, folder: Path, replaced: Mapping[str, Any] | None = None, 
                 compare_folders(folder, again, claims, comparison)
                 if not comparison.differences:
                     check_texts(folder, claims, comparison)
-    return comparison
 
 
 def identify(path: Path) -> tuple[Study, dict[str, Any]]:
@@ -104,18 +94,15 @@ def identify(path: Path) -> tuple[Study, dict[str, Any]]:
 def check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
     """Compare request file, tables and page of a folder with those that its manifest and records produce.
 
-    Nothing is compared if another version of Brinell wrote them.
+    An audit that has neither shows nothing.
     """
-    if same_version(folder):
-        for manifest in (Path(name) for name in list_files(folder) if Path(name).name == MANIFEST):
+    for manifest in (Path(name) for name in list_files(folder) if Path(name).name == MANIFEST):
+        if not claims.covers(manifest.as_posix()):
             _check_request_file(folder / manifest.parent, (manifest.parent / REQUEST).as_posix(), comparison)
-        with _written_anew(folder) as anew:
-            compare_texts(folder, anew, claims, comparison)
-
-
-def same_version(folder: Path) -> bool:
-    """True if this version of Brinell wrote a folder."""
-    return folder.is_file() or bool(read_manifest(folder).get("brinell", VERSION) == VERSION)
+    if all(is_data(name) or claims.covers(name) for name in list_files(folder)) and study_of(folder).verb == LAYOUT.verb:
+        return
+    with _written_anew(folder) as anew:
+        compare_texts(folder, anew, claims, comparison)
 
 
 def proved_manifests(study: Study, folder: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

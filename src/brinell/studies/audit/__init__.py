@@ -4,6 +4,7 @@ Without options: real handwritten digits and a small network, trained on first u
 """
 
 from brinell.engine.request import Request
+from brinell.store.standing import RUN_CLAIMED
 from brinell.studies.audit.request import AuditOptions
 from brinell.studies.kit import Study
 
@@ -20,6 +21,7 @@ STUDY = Study(
     open="run:open_result",
     page="brinell.pages.html:write",
     layout="brinell.store.run:LAYOUT",
+    claimed=tuple(RUN_CLAIMED.items()),
     resume="Go on with the run in --out.",
     needs_inputs=True,
     successor="successor:verb_for",

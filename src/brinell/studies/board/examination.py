@@ -11,6 +11,7 @@ from brinell.analysis.results import ModelResult
 from brinell.analysis.robust_accuracy import criterion, judging, summarise
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.engine.progress import SilentProgress
+from brinell.store.differences import Comparison, Difference
 from brinell.store.files import digest
 from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import Run
@@ -19,7 +20,7 @@ from brinell.studies.board.analysis import ClassFigures, Figures, pack
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification.labels import check_labels
 from brinell.studies.verification.request import VerifyRequest
-from brinell.studies.verification.result import Notes, Problem, Status, VerifyResult
+from brinell.studies.verification.result import Status, VerifyResult
 from brinell.studies.verification.run import carry_out as verify
 from brinell.studies.verification.run import verify_files
 
@@ -68,9 +69,9 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
     if run.manifest["state"] != "finished":
         raise RequestError("it is not finished: go on with brinell audit --resume")
     if grade == ROWS:
-        notes = Notes()
-        grade = ROWS if check_labels(run, trust, notes) else LABELS
-        _refuse(notes.problems)
+        comparison = Comparison()
+        grade = ROWS if check_labels(run, trust, comparison) else LABELS
+        _refuse(comparison.differences)
     with fitting(path):
         records = run.records()
         models = summarise(run.manifest, records, str(path)).models
@@ -90,7 +91,7 @@ def _verify(path: Path, level: str, trust: Path | None) -> tuple[VerifyResult, s
     return result, REPLAY if result.status == Status.PROVED else ROWS
 
 
-def _refuse(problems: list[Problem]) -> None:
+def _refuse(problems: list[Difference]) -> None:
     """Refuse a folder with problems.
 
     Raises:

@@ -1,366 +1,222 @@
-"""Judges a replay: what the run says of checks, alarms and rows, beside what came out."""
+"""Makes the rows of an audit again from the model's answers to clean and to stored inputs.
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+A recorded class stays where it leads, and a recorded value where it holds, up to `losses.rounding` and, for a model that answers
+at random, up to chance. Everywhere else stands what came out, so that a comparison finds the difference.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from brinell.core.checks import Code
-from brinell.core.record import Array, Records, has_broken
-from brinell.engine import provenance
+from brinell.core import losses, norms
+from brinell.core.criterion import Criterion
+from brinell.core.eot import EOT
+from brinell.core.errors import BrinellError
+from brinell.core.model import Model
+from brinell.core.norms import per_sample
+from brinell.core.record import Array, Outcome, Records, columns_of, has_broken
+from brinell.core.threat import size, tolerance
+from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.plan import ModelSource, Plan
-from brinell.store.run import Run
-from brinell.studies.verification.comparison import (
-    CHANCE,
-    MOST_DEVIATIONS,
-    REPEATS,
-    Comparison,
-    compare_rows,
-    is_suspicious,
-    rank_chance,
-)
-from brinell.studies.verification.replay import ReplayedAudit
-from brinell.studies.verification.result import Notes
+from brinell.engine.consistency import ANSWER_TOLERANCE
+from brinell.engine.group_attack import level_of, make_criterion, predict
+from brinell.engine.quantise import quantise
+from brinell.engine.targeting import LEAST_LIKELY
+from brinell.store.differences import Comparison
 
-FIGURE_TOLERANCE = 1e-3
-"""Relative difference of figures in the manifest that counts as equal on this machine."""
-CLEAR_FIGURE = 0.1
-"""A check is far from its limit by more than this share of the larger of both."""
-LIKE_WORDS = 0.7
-"""The least share of words that two sentences about a check have in common if they differ by rounding or chance."""
-CLEAR_PROBES = 0.8
-"""The least share of the cost of checks that another machine may have paid."""
+CHUNK_SAMPLES = 256
+ROUNDINGS = 128
+"""Tolerance of margins, in what float32 may round a decision."""
+CONFIDENCE_TOLERANCE = 1e-3
+CHANCE_ERRORS, LOOKS = 5.0, 32
+"""Tolerance for a random model, in standard errors of its mean logits, and answers at least that show how far they scatter. It is
+wide because the run kept the best of many means."""
+PROBES, PROBE_LOOKS = 64, 3
+"""Clean inputs and answers to each that show whether a model answers at random."""
+SIZES = ("linf", "l2", "l1", "l0")
 
 
-@dataclass
-class Judgement:
-    """The result of a replay."""
+class Answers:
+    """A model's answers to some inputs, with what chance may change of their mean."""
 
-    rows: int = 0
-    """Rows that were computed again."""
-    deviations: int = 0
-    """Rows that came out differently by no more than rounding explains."""
-    is_random: bool = False
-    """True if the model answers at random, which the verifier found itself."""
-    claims: list[str] = field(default_factory=list)
-    """The things that could not be judged, as clauses."""
+    def __init__(self, model: Model, x: Tensor, batch_size: int, eot: int, looks: int) -> None:
+        with torch.no_grad():
+            parts = [EOT(model, looks).answers(part) for part in torch.split(x, batch_size)]
+        self.x, self.looks = x, torch.cat(parts, 1)
+        """(looks, n, classes)"""
+        self.logits = self.looks.mean(0)
+        self._errors = CHANCE_ERRORS * (1 / eot + 1 / looks) ** 0.5
 
-    def text(self) -> str:
-        """A clause about rows that came out differently; empty without any."""
-        if self.is_random:
-            return ", and break no more often than chance explains"
-        if not self.deviations:
-            return ""
-        return f", {self.deviations} of which differ by no more than rounding explains, which counts against the run"
+    def names(self, claimed: Array) -> Array:
+        """(n,) bool: whether the claimed class (n,) leads, but for rounding and chance."""
+        y = torch.as_tensor(np.asarray(claimed), device=self.x.device).long()
+        rival = self.logits.scatter(1, y[:, None], -torch.inf).argmax(1)
+        index = torch.arange(len(y), device=y.device)
+        slack = losses.rounding(self.logits, y) + self._chance(self.looks[:, index, rival] - self.looks[:, index, y])
+        return np.asarray((losses.margin(self.logits, y) <= slack).cpu().numpy())
+
+    def margin(self, criterion: Criterion, y: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) margin of the criterion, and by how much rounding and chance may move it."""
+        margins = torch.stack([criterion.margin(logits, y, self.x) for logits in self.looks])
+        return criterion.margin(self.logits, y, self.x), losses.rounding(self.logits, y) + self._chance(margins)
+
+    def _chance(self, values: Tensor) -> Tensor:
+        return self._errors * values.std(0) if len(values) > 1 else torch.zeros_like(values[0])
 
 
-def judge_replay(
-    run: Run,
-    plan: Plan,
-    source: ModelSource,
-    replayed: ReplayedAudit,
-    warnings: Mapping[str, str],
-    fresh: Mapping[str, Any],
-    notes: Notes,
-    repeat: Callable[[], ReplayedAudit],
-) -> Judgement:
-    """Compare checks, warnings and drawn rows of a run with those of a replay.
+class Judge:
+    """Judges the rows of one model again."""
+
+    def __init__(self, audited: AuditedModel, comparison: Comparison) -> None:
+        self.audited, self.plan, self.comparison = audited, audited.plan, comparison
+        self.is_random = False
+
+    def look(self, ids: Array) -> None:
+        """See whether two answers to the same clean inputs differ. What the run says of it is not used."""
+        try:
+            first, *others = (
+                predict(self.audited.model, self.audited.load(ids[:PROBES]), CHUNK_SAMPLES) for _ in range(PROBE_LOOKS)
+            )
+        except BrinellError:
+            return
+        scale = first.abs().max().clamp_min(1e-12) if len(first) else 1.0
+        self.is_random = any(bool(((first - other).abs() > ANSWER_TOLERANCE * scale).any()) for other in others)
+
+    def judge_clean(self, made: Records, recorded: Records) -> Records:
+        """The rows `made` of the first check, with recorded values where the answers bear them out; both are aligned."""
+        differs = np.any([differing(made, recorded, name) for name in columns_of(made) if name != "seconds"], axis=0)
+        is_failed = (made.outcome == Outcome.FAILED) | (recorded.outcome == Outcome.FAILED)
+        for index in chunks(np.flatnonzero(differs & ~is_failed)):
+            answers = self._answer(self.audited.load(made.sample_id[index]), self.plan.eot)
+            targets, holds_target = self._targets(made, recorded, index, answers)
+            values, slack = self._values(answers, recorded, index, targets)
+            named = answers.names(recorded.clean_pred[index])
+            outcome = named if self.plan.threshold is None else np.abs(values["margin"]) <= slack
+            made = settled(made, recorded, index, values, {
+                "target": holds_target,
+                "clean_pred": named,
+                "outcome": outcome,
+                "clean_confidence": self._holds(recorded.clean_confidence[index], values["confidence"], CONFIDENCE_TOLERANCE),
+                "margin": self._holds(recorded.margin[index], values["margin"], ROUNDINGS * slack),
+            }, {"clean_confidence": "confidence", "margin": "margin"})  # fmt: skip
+        return made
+
+    def judge_stored(self, location: str, stage: Stage, rows: Records, stored: Mapping[int, Array]) -> Records:
+        """The rows of a stage with what its stored inputs show; notes inputs that are missing, misplaced or no success."""
+        shape, domain = tuple(self.plan.dataset.domain.shape), self.plan.dataset.domain
+        broken = rows.sample_id[has_broken(rows)].tolist()
+        wrong = [sample for sample in broken if sample not in stored or stored[sample].shape != shape]
+        self._note(location, f"the adversarial input is not stored, or not of shape {shape}", wrong)
+        index = np.flatnonzero(np.isin(rows.sample_id, sorted(set(broken) - set(wrong))))
+        if not len(index):
+            return rows
+        ids = rows.sample_id[index]
+        x = torch.as_tensor(np.stack([stored[sample] for sample in ids.tolist()]), device=self.plan.device)
+        x0, units = self.audited.load(ids), torch.as_tensor(rows.unit[index, None], device=x.device)
+        low, high = domain.bounds(x)
+        inside = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1)
+        self._note(location, "the stored input leaves the bounds of the data", ids[~inside.cpu().numpy()])
+        levels = (units * torch.as_tensor(self.plan.levels, device=x.device)).float()
+        level = level_of(size(self.plan.distance, x, x0), levels, self.plan.distance, domain).cpu().numpy()
+        self._note(location, f"the stored input is farther than eps in {self.plan.distance.name}", ids[level == levels.shape[1]])
+
+        answers = self._answer(x, stage.eot)
+        targets = None if self.plan.targeting is None else np.ma.getdata(rows.target)[index]
+        values, slack = self._values(answers, rows, index, targets)
+        self._note(location, "the stored input is no success", ids[values["margin"] < -slack])
+        eps = torch.as_tensor(np.ma.getdata(rows.broken)[index] * rows.unit[index], dtype=torch.float32, device=x.device)
+        limit = eps + tolerance(eps, self.plan.distance, domain)
+        within = torch.as_tensor(np.ma.filled(rows.quantised_within[index], False), device=x.device)
+        rounded = torch.where(per_sample(within, x), quantise(x, x0, limit, self.plan.distance, domain), domain.round(x))
+        of_rounded = self._answer(rounded, stage.eot)
+        values |= {name: getattr(norms, name)(x - x0).cpu().numpy() for name in SIZES}
+        values |= {
+            "adv_pred": answers.logits.argmax(1).cpu().numpy(),
+            "broken": np.append(self.plan.levels, np.inf)[level],
+            "quantised_pred": of_rounded.logits.argmax(1).cpu().numpy(),
+            "quantised_within": (size(self.plan.distance, rounded, x0) <= limit).cpu().numpy(),
+        }
+        is_rough = self.plan.request.precision != "float32"
+        confidence = self._holds(rows.adv_confidence[index], values["confidence"], CONFIDENCE_TOLERANCE)
+        holds = {name: np.isclose(getattr(rows, name)[index], values[name], rtol=1e-4, atol=domain.slack) for name in SIZES} | {
+            "adv_pred": answers.names(np.ma.filled(rows.adv_pred[index], 0)),
+            "quantised_pred": of_rounded.names(np.ma.filled(rows.quantised_pred[index], 0)),
+            "adv_confidence": confidence | is_rough,
+            "adv_margin": is_rough | self._holds(rows.adv_margin[index], values["margin"], ROUNDINGS * slack),
+            "broken": level == levels.shape[1],
+            "quantised_within": np.zeros(len(index), bool),
+        }
+        return settled(rows, rows, index, values, holds, {"adv_confidence": "confidence", "adv_margin": "margin"})
+
+    def _answer(self, x: Tensor, eot: int) -> Answers:
+        return Answers(self.audited.model, x, self.plan.request.batch_size, eot, max(eot, LOOKS) if self.is_random else eot)
+
+    def _values(self, answers: Answers, rows: Records, index: Array, targets: Array | None) -> tuple[dict[str, Array], Array]:
+        """Margin and confidence of answers, and the slack of the margin; each (n,)."""
+        y = torch.as_tensor(rows.label[index], device=answers.x.device).long()
+        criterion = make_criterion(targets, answers.x.device, self.audited.source.reject, self.plan.threshold)
+        margin, slack = (column.cpu().numpy() for column in answers.margin(criterion, y))
+        return {"margin": margin, "confidence": losses.decision(answers.logits)[0].cpu().numpy()}, slack
+
+    def _holds(self, recorded: Array, value: Array, slack: Any) -> Array:
+        """(n,) bool: recorded values that are the ones found. Those of a random model differ each time."""
+        return (np.abs(np.ma.filled(recorded, np.nan) - value) <= slack) | self.is_random
+
+    def _targets(self, made: Records, recorded: Records, index: Array, answers: Answers) -> tuple[Array | None, Array]:
+        """Target classes of clean rows, those recorded where the answers leave them open, and which are."""
+        if self.plan.targeting is None:
+            return None, np.ones(len(index), bool)
+        classes, claimed = (torch.as_tensor(np.ma.getdata(rows.target)[index]).long() for rows in (made, recorded))
+        mean = answers.logits.cpu()
+        apart = (mean.gather(1, claimed[:, None]) - mean.gather(1, classes[:, None]))[:, 0].abs()
+        by_answers = self.plan.targeting.text == LEAST_LIKELY
+        holds = (claimed == classes) | (by_answers & ((apart <= losses.rounding(mean, claimed)) | self.is_random))
+        return torch.where(holds, claimed, classes).numpy(), holds.numpy()
+
+    def _note(self, location: str, description: str, samples: Any) -> None:
+        if len(samples):
+            self.comparison.note(location, description, np.asarray(samples).tolist())
+
+
+def settled(
+    rows: Records,
+    recorded: Records,
+    index: Array,
+    values: Mapping[str, Array],
+    holds: Mapping[str, Array],
+    names: Mapping[str, str],
+) -> Records:
+    """Rows with new values at `index` (m,), and with recorded ones where they hold.
 
     Args:
-        run: the run.
-        plan: its plan.
-        source: the model.
-        replayed: the audit, carried out again.
-        warnings: its failed checks, by code, with their sentences.
-        fresh: the kinds of answers and the costs of recognising them, found anew.
-        notes: collects problems.
-        repeat: replays the audit once more.
+        rows: the rows.
+        recorded: rows aligned with them.
+        index: positions of the rows.
+        values: (m,) new values; a column without any keeps its own.
+        holds: by column, (m,) bool.
+        names: the names of columns in `values`, where they differ.
     """
-    findings = {str(check["code"]): check for check in replayed.manifest["checks"].get(source.name, [])}
-    judgement = Judgement(is_random=findings.get(Code.RANDOM, {}).get("passed") is False)
-    exact = states_this_machine(run, plan) and not judgement.is_random
-    _judge_checks(run, source, findings, exact, judgement, notes)
-    _judge_manifest(run, source, replayed, warnings, fresh, exact, judgement, notes)
-    if judgement.is_random:
-        _judge_random_rows(plan, source, replayed, judgement, notes, repeat)
-        judgement.claims.append(
-            "exact rows, confidences, margins and costs, and which clean inputs are kept, since the model answers at random"
-        )
-    else:
-        for stage in plan.stages if len(plan.levels) else ():
-            _judge_stage(run, plan, source, stage, replayed, exact, judgement, notes)
-        if judgement.deviations > max(1, MOST_DEVIATIONS * judgement.rows):
-            notes.note(
-                f"{source.name} replay",
-                f"{judgement.deviations} of {judgement.rows} rows come out differently; honest runs show at most "
-                f"{MOST_DEVIATIONS:.0%}, on other machines",
-            )
-    return judgement
+    columns = {}
+    for name, is_true in holds.items():
+        column, value = getattr(rows, name).copy(), values.get(names.get(name, name))
+        if value is not None:
+            column[index[~is_true]] = value[~is_true]
+        column[index[is_true]] = getattr(recorded, name)[index[is_true]]
+        columns[name] = column
+    return replace(rows, **columns)
 
 
-def states_this_machine(run: Run, plan: Plan) -> bool:
-    """True if the run states the libraries, the processor and the threads of this machine, so that a replay repeats every row."""
-    here = provenance.machine_facts(plan.device)
-    return plan.device.type == "cpu" and all(run.manifest.get(key) == here[key] for key in ("versions", "hardware"))
+def differing(first: Any, second: Any, name: str) -> Array:
+    """(rows,) bool: rows with another value in a column, or that have one in only one of both."""
+    one, other = getattr(first, name), getattr(second, name)
+    missing, missing_again = np.ma.getmaskarray(one), np.ma.getmaskarray(other)
+    return np.asarray((missing != missing_again) | (~missing & (np.ma.getdata(one) != np.ma.getdata(other))))
 
 
-def _judge_checks(
-    run: Run, source: ModelSource, findings: Mapping[str, Mapping[str, Any]], exact: bool, judgement: Judgement, notes: Notes
-) -> None:
-    """Compare the outcome of every check with the recorded one."""
-    recorded = {str(check["code"]): check for check in run.manifest.get("checks", {}).get(source.name, [])}
-    location = f"{source.name} checks"
-    for code in sorted(recorded.keys() ^ findings.keys()):
-        notes.note(
-            location, f"{code} is {'not ' if code in findings else ''}recorded, and {'' if code in findings else 'not '}made"
-        )
-    for code in sorted(recorded.keys() & findings.keys()):
-        here, there = findings[code], recorded[code]
-        if here["passed"] != there["passed"] and (_is_clear(here) or exact) and not (judgement.is_random and code != Code.RANDOM):
-            notes.note(location, f"{code} {_verdict(here)}, but the run records that it {_verdict(there)}")
-        elif exact and not _agrees(here, there):
-            notes.note(location, f"{code} is recorded with another figure or sentence than it has")
-        elif here["passed"] != there["passed"]:
-            near = "as the model answers at random" if judgement.is_random else "near its limit"
-            judgement.claims.append(f"{code} {_verdict(here)} here and {_verdict(there)} there, {near}")
-        elif not _is_alike(here, there, judgement.is_random):
-            notes.note(location, f"{code} is recorded with a figure, a limit or a sentence that it cannot have")
-        elif not _agrees(here, there):
-            judgement.claims.append(f"the figure and the sentence of {code}; here it {_verdict(here)} with {here['text']!r}")
-
-
-def _verdict(check: Mapping[str, Any]) -> str:
-    """The outcome of a check as a verb."""
-    return {True: "passes", False: "fails", None: "was not made"}[check["passed"]]
-
-
-def _is_alike(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
-    """True if two outcomes of a check differ by no more than rounding, or the chance of a random model, explains."""
-    if not all(_are_alike(repeated.get(name) or "", recorded.get(name) or "") for name in ("text", "cause", "reason")):
-        return False
-    (figure, limit), (recorded_figure, recorded_limit) = (
-        (check.get("figure"), check.get("limit")) for check in (repeated, recorded)
-    )
-    if (figure is None) != (recorded_figure is None) or (limit is None) != (recorded_limit is None):
-        return False
-    if figure is None or recorded_figure is None or limit is None or is_random:
-        return True
-    return _agrees(float(limit), recorded_limit) and abs(figure - recorded_figure) <= max(abs(figure), abs(limit)) / 2
-
-
-def _are_alike(text: str, recorded: str) -> bool:
-    """True if two texts have most of their words in common, numbers aside."""
-    words, recorded_words = (set(re.findall(r"[^\W\d_]+", sentence.lower())) for sentence in (text, recorded))
-    return len(words & recorded_words) >= LIKE_WORDS * len(words | recorded_words)
-
-
-def _is_clear(check: Mapping[str, Any]) -> bool:
-    """True if a check is far from its limit."""
-    figure, limit = check.get("figure"), check.get("limit")
-    return figure is None or limit is None or abs(figure - limit) > CLEAR_FIGURE * max(abs(limit), abs(figure))
-
-
-def _judge_manifest(
-    run: Run,
-    source: ModelSource,
-    replayed: ReplayedAudit,
-    warnings: Mapping[str, str],
-    fresh: Mapping[str, Any],
-    exact: bool,
-    judgement: Judgement,
-    notes: Notes,
-) -> None:
-    """Compare recorded kinds of answers, repairs, costs of checks, extras and warnings with those of the replay."""
-    name, location = source.name, f"{source.name} manifest"
-    for answered, kind in (fresh.get("answers") or {}).items():
-        if _entry(run.manifest, "answers", answered) != kind:
-            notes.note(location, f"answers of {answered} are not what comes out")
-    _judge_repairs(run, name, replayed, exact, judgement, notes)
-    if replayed.gallery_differs() and not judgement.is_random:
-        notes.note(location, "the clean inputs for the gallery are not those that the data and the rows give")
-    _judge_legends(run, name, replayed, judgement, notes)
-    _judge_costs(run, name, replayed, fresh, exact, judgement, notes)
-    recorded = {warning["code"]: warning["text"] for warning in run.manifest.get("warnings", []) if warning["model"] == name}
-    codes = sorted(code for code in recorded.keys() | warnings.keys() if recorded.get(code) != warnings.get(code))
-    wrong = codes if exact else [code for code in codes if not _may_warn(run, name, code, recorded, warnings, judgement)]
-    if wrong:
-        notes.note(location, f"the warnings {', '.join(wrong)} are not those that come out")
-    judgement.claims += [
-        f"the warning {code}; here {_quote(warnings.get(code))} comes out" for code in codes if code not in wrong
-    ]
-
-
-def _may_warn(
-    run: Run, name: str, code: str, recorded: Mapping[str, str], warnings: Mapping[str, str], judgement: Judgement
-) -> bool:
-    """True if rounding or chance explains how a warning of a run differs from the one that came out."""
-    if code in recorded and code in warnings:
-        return _are_alike(recorded[code], warnings[code])
-    failed = {check["code"]: check["text"] for check in _entry(run.manifest, "checks", name, []) if check["passed"] is False}
-    return judgement.is_random and (code not in recorded or recorded[code] == failed.get(code))
-
-
-def _judge_legends(run: Run, name: str, replayed: ReplayedAudit, judgement: Judgement, notes: Notes) -> None:
-    """Compare the recorded legends of the numbers that attacks store with those that the attacks declare."""
-    repeated = {
-        stage: legend for scratch in replayed.scratches for stage, legend in _entry(scratch.manifest, "extras", name, {}).items()
-    }
-    recorded = _entry(run.manifest, "extras", name, {})
-    for stage in sorted(repeated.keys() | recorded.keys()):
-        if stage not in repeated and stage not in replayed.attacking:
-            judgement.claims.append(f"what the numbers that {stage} stores mean")
-        elif repeated.get(stage) != recorded.get(stage):
-            notes.note(f"{name} manifest", f"extras of {stage} are explained differently than the attack does")
-
-
-def _quote(text: str | None) -> str:
-    return "none" if text is None else repr(text)
-
-
-def _judge_repairs(run: Run, name: str, replayed: ReplayedAudit, exact: bool, judgement: Judgement, notes: Notes) -> None:
-    """Compare the repair of the gradients with the one that came out. Checks near their limits decide which one it is."""
-    repeated, recorded = (_entry(manifest, "repairs", name) for manifest in (replayed.manifest, run.manifest))
-    if _agrees(repeated, recorded):
-        return
-    if exact or not (judgement.is_random or judgement.claims):
-        notes.note(f"{name} manifest", "repairs is not what comes out")
-    else:
-        judgement.claims.append(f"the repair of the gradients; here {repeated!r} comes out")
-
-
-def _judge_costs(
-    run: Run,
-    name: str,
-    replayed: ReplayedAudit,
-    fresh: Mapping[str, Any],
-    exact: bool,
-    judgement: Judgement,
-    notes: Notes,
-) -> None:
-    """Compare the costs of a model's checks with those that came out, which are the least that a run pays."""
-    location = f"{name} manifest"
-    probes = _entry(run.manifest, "probes", name, {})
-    for kind, count in _entry(replayed.manifest, "probes", name, {}).items():
-        least = count + _entry(fresh, "probes", name, {}).get(kind, 0)
-        if probes.get(kind, 0) < least * (1 if exact else CLEAR_PROBES):
-            notes.note(location, f"the checks cost {least} {kind}, and the run states {probes.get(kind, 0)}")
-        elif probes.get(kind, 0) < least:
-            judgement.claims.append(f"the cost of the checks, which is {least} {kind} here and {probes.get(kind, 0)} there")
-        elif probes.get(kind, 0) > least:
-            judgement.claims.append(f"{probes[kind] - least} {kind} of checks beyond those that a run without interruption makes")
-
-
-def _entry(manifest: Mapping[str, Any], key: str, name: str, default: Any = None) -> Any:
-    return (manifest.get(key) or {}).get(name, default)
-
-
-def _agrees(repeated: Any, recorded: Any) -> bool:
-    """True if two JSON values are equal but for the last digits of their numbers."""
-    if isinstance(repeated, Mapping) and isinstance(recorded, Mapping):
-        return all(_agrees(repeated.get(key), recorded.get(key)) for key in repeated.keys() | recorded.keys())
-    if isinstance(repeated, float) and isinstance(recorded, float | int) and not isinstance(recorded, bool):
-        return bool(np.isclose(repeated, recorded, rtol=FIGURE_TOLERANCE, atol=1e-9))
-    return bool(repeated == recorded)
-
-
-def _judge_stage(
-    run: Run,
-    plan: Plan,
-    source: ModelSource,
-    stage: Stage,
-    replayed: ReplayedAudit,
-    exact: bool,
-    judgement: Judgement,
-    notes: Notes,
-) -> None:
-    """Compare the drawn rows of a stage."""
-    replay = replayed.stage_rows(stage)
-    if replay is None:
-        return
-    rows, apart = replay
-    location, ids = f"{source.name} {stage.name} replay", rows[0].sample_id
-    notes.note(location, "the sample is attacked in the run, or in its replay, but not in both", apart)
-    margin = replayed.clean_margin(ids)
-    comparison, unstable = compare_rows(*rows, margin), replayed.unstable_rows(stage, ids, margin)
-    judgement.rows += len(comparison.samples)
-    wrong = comparison.deviates if exact else comparison.contradicting & ~unstable
-    judgement.deviations += int((comparison.deviates & ~wrong & ~unstable).sum())
-    if not exact and unstable.any():
-        judgement.claims.append(f"{int(unstable.sum())} rows of {stage.name}, whose paths split by rounding alone")
-    if wrong.any():
-        columns = ", ".join(name for name, differs in comparison.deviating.items() if (differs & wrong).any())
-        notes.note(
-            location,
-            f"the row comes out differently when the attack is carried out again ({columns})",
-            np.unique(comparison.samples[wrong]),
-        )
-    _judge_extras(run, source, stage, comparison, replayed, exact, notes)
-
-
-def _judge_extras(
-    run: Run, source: ModelSource, stage: Stage, comparison: Comparison, replayed: ReplayedAudit, exact: bool, notes: Notes
-) -> None:
-    """Compare the arrays that an attack stores besides its inputs, such as its patches."""
-    ids = np.unique(comparison.samples).tolist()
-    scratch = replayed.scratch(stage)
-    if not scratch.legend(source.name, stage.name):
-        return
-    recorded, repeated = (folder.extras(source.name, stage.name, ids) for folder in (run, scratch))
-    deviating = set() if exact else set(comparison.samples[comparison.deviates].tolist())
-    wrong = [
-        sample
-        for sample in ids
-        if not _equal_arrays(recorded.get(sample, {}), repeated.get(sample, {})) and sample not in deviating
-    ]
-    notes.note(f"{source.name} {stage.name} replay", "the attack stores other numbers of the sample", wrong)
-
-
-def _equal_arrays(recorded: Mapping[str, Array], repeated: Mapping[str, Array]) -> bool:
-    """True if two sets of arrays are equal up to rounding."""
-    return recorded.keys() == repeated.keys() and all(
-        recorded[name].shape == repeated[name].shape
-        and np.allclose(recorded[name], repeated[name], rtol=1e-3, atol=1e-5, equal_nan=True)
-        for name in repeated
-    )
-
-
-def _judge_random_rows(
-    plan: Plan,
-    source: ModelSource,
-    replayed: ReplayedAudit,
-    judgement: Judgement,
-    notes: Notes,
-    repeat: Callable[[], ReplayedAudit],
-) -> None:
-    """Compare how often the drawn samples of a random model break. Where that is suspicious, replay them several times."""
-    levels = _lowest_levels(plan, replayed, judgement)
-    if is_suspicious(levels):
-        repetitions = [_lowest_levels(plan, repeat(), judgement)[1:] for _ in range(REPEATS)]
-        levels = np.concatenate([levels, *repetitions])
-        if rank_chance(levels) < CHANCE:
-            notes.note(
-                f"{source.name} replay",
-                "samples break at smaller budgets than recorded, more often than chance explains",
-                plan.ids[(levels[1:] < levels[0]).mean(0) > 0.5],
-            )
-
-
-def _lowest_levels(plan: Plan, replayed: ReplayedAudit, judgement: Judgement) -> Array:
-    """(2, n) indices of the smallest budgets at which the drawn samples break in the run and in a replay."""
-    levels = np.full((2, len(plan.ids)), len(plan.levels))
-    for stage in plan.stages if len(plan.levels) else ():
-        rows = replayed.stage_rows(stage)
-        for side, records in enumerate(rows[0] if rows else ()):
-            _lower(levels[side], plan, records)
-            judgement.rows += len(records) if side else 0
-    return levels
-
-
-def _lower(lowest: Array, plan: Plan, records: Records) -> None:
-    """Enter the smallest budgets at which rows break into `lowest`, (n,) indices of budgets."""
-    broken = has_broken(records)
-    index = np.searchsorted(plan.ids, records.sample_id[broken])
-    np.minimum.at(lowest, index, np.searchsorted(plan.levels, records.broken[broken]))
+def chunks(rows: Array) -> Iterator[Array]:
+    """Consecutive parts of an index array, small enough to load at once."""
+    return (rows[start : start + CHUNK_SAMPLES] for start in range(0, len(rows), CHUNK_SAMPLES))

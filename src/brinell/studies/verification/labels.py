@@ -11,18 +11,18 @@ from brinell.core.errors import BrinellError
 from brinell.core.record import CLEAN, Array
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
+from brinell.store.differences import Comparison
 from brinell.store.run import Run
 from brinell.store.trust import MARK, find_origin, request_text
-from brinell.studies.verification.result import Notes
 
 
-def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
+def check_labels(run: Run, trust: Path | None, comparison: Comparison) -> str:
     """Note samples whose label is not that of the data.
 
     Args:
         run: the run, whose files are checked.
         trust: a folder from elsewhere whose data may be opened.
-        notes: collects problems.
+        comparison: collects problems.
 
     Returns:
         Why the data were not opened; empty if they were.
@@ -38,14 +38,13 @@ def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
     except BrinellError as error:
         return str(error)
     if digest != run.manifest["data"]["digest"]:
-        notes.note("data", "they are not the data of the run: the digest differs")
+        comparison.note("data", "they are not the data of the run: the digest differs")
         return ""
     for model in run.manifest["models"]:
         rows = run.part(model["cells"][CLEAN])
-        mask = rows.sample_id < len(labels)
-        notes.note(f"{model['name']} {CLEAN}", "the data have no such sample", rows.sample_id[~mask])
-        wrong = rows.label[mask] != labels[rows.sample_id[mask]]
-        notes.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", rows.sample_id[mask][wrong])
+        known = np.append(labels, -1)[np.minimum(rows.sample_id, len(labels))]
+        if (wrong := rows.sample_id[rows.label != known]).size:
+            comparison.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", wrong.tolist())
     return ""
 
 

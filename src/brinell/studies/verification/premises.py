@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brinell.core.errors import RequestError
-from brinell.engine.plan import Plan
 
 PUBLISHED: Mapping[str, str] = {
     "a8d3cbfcb8943f0167b0af6a6be510da": "the 539 handwritten digits for tests that come with Brinell",
@@ -25,35 +24,31 @@ BUILT_IN = "digits-cnn"
 WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
 
 
-def list_premises(plan: Plan, named: Collection[str], digests: Collection[str]) -> list[str]:
-    """Sentences about the data and the models of a run: those that are on trust first, then those that are known.
+def list_premises(manifests: Sequence[Mapping[str, Any]], named: Collection[str], digests: Collection[str]) -> list[str]:
+    """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
 
     Args:
-        plan: the plan of the run.
+        manifests: its manifest, then those of the audits in it, without what they claim.
         named: `data` and `model`, as far as the person named them for this verification.
         digests: digests that the person knows.
 
     Raises:
         RequestError: a given digest is that of no data and of no model.
     """
-    share = "" if len(plan.ids) == len(plan.dataset) else f", of which the run takes {len(plan.ids):,}"
-    facts = [Fact("data", plan.dataset.name, plan.data_digest, share)]
-    facts += [
-        Fact("model", source.name, str(source.facts["digest"]), is_built_in=source.spec == BUILT_IN) for source in plan.models
-    ]
-    facts += [Fact("surrogate", source.name, str(source.facts["digest"])) for source in plan.surrogates]
-    return _sentences(facts, named, digests)
-
-
-def list_study_premises(manifests: Sequence[Mapping[str, Any]], named: Collection[str], digests: Collection[str]) -> list[str]:
-    """Sentences about the data and the models whose digests the manifests of a study state, as `list_premises`.
-
-    Args:
-        manifests: the manifest of the study, then those of the audits in its folder, without what they claim.
-        named: as for `list_premises`.
-        digests: as for `list_premises`.
-    """
-    return _sentences(_all_facts(manifests), named, digests)
+    facts = _all_facts(manifests)
+    found = {fact.digest for fact in facts}
+    if unknown := sorted(set(digests) - found):
+        raise RequestError(
+            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(found))}"
+        )
+    trusted, known = [], []
+    for fact in facts:
+        if reason := _reason(fact, named, digests):
+            known.append(f"the {fact.text()}: {reason}")
+        else:
+            trusted.append(f"the {fact.text()} (digest {fact.digest})")
+    claims = [f"on trust: {' and '.join(trusted)}; {WARNING}: name yours, or give digests that you know"] if trusted else []
+    return [*claims, *known]
 
 
 class Fact(NamedTuple):
@@ -88,29 +83,13 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
             name = str(value.get("name", value.get("spec", key)))
             if key == "more_models":
                 role, _, name = name.partition(" ")
-            yield Fact(role, name, value["digest"])
+            share = f", {value['n']:,} of them" if role == "data" and isinstance(value.get("n"), int) else ""
+            yield Fact(role, name, value["digest"], share, value.get("spec") == BUILT_IN)
         for name, part in value.items():
             yield from _facts(part, name)
     elif isinstance(value, list):
         for part in value:
             yield from _facts(part, key)
-
-
-def _sentences(facts: Sequence[Fact], named: Collection[str], digests: Collection[str]) -> list[str]:
-    """A sentence about all facts that are on trust, and one about each that is known."""
-    found = {fact.digest for fact in facts}
-    if unknown := sorted(set(digests) - found):
-        raise RequestError(
-            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(found))}"
-        )
-    trusted, known = [], []
-    for fact in facts:
-        if reason := _reason(fact, named, digests):
-            known.append(f"the {fact.text()}: {reason}")
-        else:
-            trusted.append(f"the {fact.text()} (digest {fact.digest})")
-    claims = [f"on trust: {' and '.join(trusted)}; {WARNING}: name yours, or give digests that you know"] if trusted else []
-    return [*claims, *known]
 
 
 def _reason(fact: Fact, named: Collection[str], digests: Collection[str]) -> str:

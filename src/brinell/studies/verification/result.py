@@ -1,46 +1,36 @@
-"""The result of a verification."""
+"""The result of a verification, and the report that says it."""
 
-from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from brinell.core.record import Array
+from brinell.reports.values import Note, Report, Table
+from brinell.store.differences import Comparison, Difference
+from brinell.studies.result import ReportedResult
 
 
 class Status(StrEnum):
     """The result of a verification, with the exit code of the command."""
 
     PROVED = "proved"
-    """Exit code 0: everything that is not a claim was recomputed, and drawn samples were replayed."""
+    """Exit code 0: everything that is not a claim was recomputed, and drawn samples were repeated."""
     REFUSED = "refused"
     """Exit code 1: something in the folder is false."""
     CONSISTENT = "consistent"
-    """Exit code 4: the files agree with each other, but nothing was replayed."""
+    """Exit code 4: the files agree with each other, but nothing was repeated."""
 
 
 EXIT_CODES = {Status.PROVED: 0, Status.REFUSED: 1, Status.CONSISTENT: 4}
+ENDINGS = {
+    Status.PROVED: "All holds that is not a claim",
+    Status.REFUSED: "Refused: something in the folder is false",
+    Status.CONSISTENT: "The files agree with each other; nothing more is proved",
+}
 
 
-class Problem(BaseModel):
-    """A statement of a folder that is false."""
-
-    model_config = ConfigDict(frozen=True)
-
-    location: str
-    """The file, or the model and stage."""
-    samples: tuple[int, ...]
-    """The first five of the samples with this problem; empty if it concerns a whole file."""
-    count: int
-    """The number of samples with this problem."""
-    description: str
-    """The problem in one sentence."""
-
-
-class VerifyResult(BaseModel):
+class VerifyResult(ReportedResult):
     """The outcome of a verification."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     run: str
     """The folder."""
@@ -50,8 +40,8 @@ class VerifyResult(BaseModel):
     """True if the status is proved."""
     premises: list[str]
     """What the verdict presupposes: whose data and whose models they are, a sentence each."""
-    rows: int
-    """Rows that were compared with the data, the request and each other."""
+    rows: int = 0
+    """Rows that were compared with those of a repetition."""
     predictions: int = 0
     """Clean predictions that were repeated."""
     successes: int = 0
@@ -59,19 +49,65 @@ class VerifyResult(BaseModel):
     replayed: int = 0
     """Rows that were computed again from the start."""
     samples: int = 0
-    """Samples, over all models, whose rows were computed again."""
+    """Samples of an audit, over all models, whose rows were computed again from the start."""
     deviations: int = 0
-    """Repeated answers and replayed rows that came out differently by no more than rounding, or the chance of a random model."""
+    """Rows and arrays that came out differently by no more than rounding."""
     verified_claims: list[str]
     """Statements that were recomputed and hold, a sentence each; empty if there is a problem."""
     unverified_claims: list[str]
     """Statements that were not recomputed, a sentence each."""
-    claimed: list[str]
+    claimed: list[str] = Field(default_factory=list)
     """Columns and keys of the manifest that are taken from whoever made the folder (docs/reference/trust.md)."""
-    problems: list[Problem]
+    problems: list[Difference]
     """The problems."""
     refusal: str = ""
     """Why the models and data of the folder were not used; empty if they were used."""
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        comparison: Comparison,
+        premises: list[str],
+        verified: list[str],
+        unverified: list[str],
+        claimed: list[str],
+        refusal: str = "",
+        *,
+        repeated: bool = True,
+        **counts: int,
+    ) -> "VerifyResult":
+        """The result of comparing a folder with its repetition, or of its files alone."""
+        status = Status.CONSISTENT if refusal or not repeated else Status.PROVED
+        status = Status.REFUSED if comparison.differences else status
+        return cls(
+            run=str(folder),
+            status=status,
+            passed=status == Status.PROVED,
+            premises=premises,
+            rows=comparison.rows,
+            deviations=comparison.boundary,
+            verified_claims=[] if comparison.differences else verified,
+            unverified_claims=unverified,
+            claimed=claimed,
+            problems=comparison.differences,
+            refusal=refusal,
+            **counts,
+        )
+
+    def joined(self, other: "VerifyResult", prefix: str) -> "VerifyResult":
+        """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
+        status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (self.status, other.status))
+        located = [problem.model_copy(update={"location": f"{prefix}/{problem.location}"}) for problem in other.problems]
+        changes = {
+            "status": status,
+            "passed": status == Status.PROVED,
+            "verified_claims": [*self.verified_claims, *(f"{prefix}: {text}" for text in other.verified_claims)],
+            "unverified_claims": [*self.unverified_claims, *(f"{prefix}: {text}" for text in other.unverified_claims)],
+            "problems": [*self.problems, *located],
+        }
+        counts = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "replayed", "deviations")}
+        return self.model_copy(update=changes | counts)
 
     def __bool__(self) -> bool:
         """True if the verification passed: a result can be asserted."""
@@ -82,16 +118,33 @@ class VerifyResult(BaseModel):
         """The exit code of the command."""
         return EXIT_CODES[self.status]
 
+    def report(self) -> Report:
+        """What the terminal says."""
+        counts = (
+            f"{self.rows:,} rows were compared, {self.predictions:,} clean predictions and {self.successes:,} adversarial inputs "
+            f"judged again, {self.replayed:,} rows computed again."
+        )
+        refused = f" Neither the model nor the data was used: {self.refusal}." if self.refusal else ""
+        problems = [
+            Note("problem", "stop", f"{problem.location}: {problem.description}{_samples(problem)}") for problem in self.problems
+        ]
+        kinds = (("premise", self.premises), ("verified", self.verified_claims), ("not verified", self.unverified_claims))
+        return Report(
+            verb="verify",
+            title="Verification",
+            subject=self.run,
+            sentences=[f"{ENDINGS[self.status]}.{refused}", *([counts] if self.rows else [])],
+            notes=problems,
+            blocks=[
+                Table(
+                    title="What was verified",
+                    columns=("", "statement"),
+                    rows=[(kind, text) for kind, texts in kinds for text in texts],
+                    terminal=True,
+                )
+            ],
+        )
 
-class Notes(BaseModel):
-    """Collects the problems of a folder."""
 
-    problems: list[Problem] = Field(default_factory=list)
-
-    def note(self, location: str, description: str, samples: Sequence[int] | Array | None = None) -> None:
-        """Add a problem of a file or stage, or of some samples. An empty `samples` adds none."""
-        if samples is None:
-            self.problems.append(Problem(location=location, samples=(), count=0, description=description))
-        elif len(samples):
-            first = tuple(int(sample) for sample in list(samples)[:5])
-            self.problems.append(Problem(location=location, samples=first, count=len(samples), description=description))
+def _samples(problem: Difference) -> str:
+    return f" ({problem.count} samples, the first {', '.join(map(str, problem.samples))})" if problem.count else ""
