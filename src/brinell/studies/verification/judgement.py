@@ -164,7 +164,7 @@ class Judge:
 
     def _holds(self, recorded: Array, value: Array, slack: Any) -> Array:
         """(n,) bool: recorded values that are the ones found. Those of a random model differ each time."""
-        return (np.abs(np.ma.filled(recorded, np.nan) - value) <= slack) | self.is_random
+        return np.asarray((np.abs(np.ma.filled(recorded, np.nan) - value) <= slack) | self.is_random)
 
     def _targets(self, made: Records, recorded: Records, index: Array, answers: Answers) -> tuple[Array | None, Array]:
         """Target classes of clean rows, those recorded where the answers leave them open, and which are."""

@@ -28,7 +28,6 @@ from brinell.store.trust import MARK, check_directory, find_origin, refusal, req
 from brinell.studies import repetition
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.kit import Call, Study
-from brinell.studies.register import load
 from brinell.studies.verification.premises import list_premises, list_unopened
 from brinell.studies.verification.repeated_audit import MOST_DEVIATIONS, Repetition, take_served
 from brinell.studies.verification.request import VerifyRequest
@@ -63,7 +62,7 @@ def carry_out(call: Call) -> VerifyResult:
     if specs:
         check_directory(folder, text, origin)
     with chdir(origin):
-        request = parse_request(study.request, {**manifest["request"], **specs})
+        request: Any = parse_request(study.request, {**manifest["request"], **specs})
         _check_in_memory(study, folder, request, call)
         premises = list_premises(
             repetition.proved_manifests(study, folder, manifest), {*replaced, *call.datasets, *call.objects}, options.digest
@@ -133,7 +132,7 @@ def verify_run(
         signatures: a sentence about each signature that the run carries.
         replaced: settings of the request that the person gave.
     """
-    study, comparison = load(LAYOUT.verb), Comparison()
+    (study, _), comparison = repetition.identify(run.path), Comparison()
     claims = _claims(study, run.path, replaced)
     if not _check_files(study, run.path, run.manifest, comparison):
         facts = json.loads(json.dumps({key: value for key, value in plan_facts(plan).items() if key != "warnings"}))
@@ -209,10 +208,8 @@ def _of_study(
         DERIVED if folder.is_dir() else "what the file says of itself comes out again, with the stored weights",
     ]
     claims = repetition.claims_of(study)
-    counts = {"replayed": comparison.rows}
-    return VerifyResult.of(
-        folder, comparison, list(premises), verified, claims.reasons(), claimed_names(claims.patterns), **counts
-    )
+    claimed = claimed_names(claims.patterns)
+    return VerifyResult.of(folder, comparison, list(premises), verified, claims.reasons(), claimed, replayed=comparison.rows)
 
 
 def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Any:
