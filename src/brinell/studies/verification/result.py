@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from brinell.reports.values import Note, Report, Table
+from brinell.reports.values import Report, Table
 from brinell.store.differences import Comparison, Difference
 from brinell.studies.result import ReportedResult
 
@@ -125,16 +125,18 @@ class VerifyResult(ReportedResult):
             f"judged again, {self.replayed:,} rows computed again."
         )
         refused = f" Neither the model nor the data was used: {self.refusal}." if self.refusal else ""
-        problems = [
-            Note("problem", "stop", f"{problem.location}: {problem.description}{_samples(problem)}") for problem in self.problems
-        ]
-        kinds = (("premise", self.premises), ("verified", self.verified_claims), ("not verified", self.unverified_claims))
+        problems = [f"{problem.location}: {problem.description}{_samples(problem)}" for problem in self.problems]
+        kinds = (
+            ("false", problems),
+            ("premise", self.premises),
+            ("verified", self.verified_claims),
+            ("not verified", self.unverified_claims),
+        )
         return Report(
             verb="verify",
             title="Verification",
             subject=self.run,
             sentences=[f"{ENDINGS[self.status]}.{refused}", *([counts] if self.rows else [])],
-            notes=problems,
             blocks=[
                 Table(
                     title="What was verified",

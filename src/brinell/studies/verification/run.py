@@ -143,6 +143,7 @@ def verify_run(
                 comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
     if comparison.differences:
         return VerifyResult.of(run.path, comparison, list(premises), [], [FILES_ALONE], claimed_names(claims.patterns))
+    comparison.rows = 0
     repeated = Repetition(run, plan, count, comparison)
     with tempfile.TemporaryDirectory(prefix="brinell-") as place, fitting(run.path):
         repeated.carry_out(Path(place) / "again")
@@ -230,6 +231,7 @@ def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], compar
                 comparison.note(location, violation.description, violation.samples.tolist())
             for hashed, cell in make_cells(manifest):
                 rows = run.part(hashed)
+                comparison.rows += len(rows)
                 if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(cell.model, cell.stage):
                     comparison.note(cell.location, "an input is stored, and no row says so, or the other way round", sorted(odd))
     return bool(comparison.differences)
