@@ -43,9 +43,7 @@ def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims
     return Claims({**CLAIMED, **dict(study.claimed), **names})
 
 
-def repeat(
-    call: Call, folder: Path, comparison: Comparison, replaced: Mapping[str, Any] | None = None, **settings: Any
-) -> None:
+def repeat(call: Call, folder: Path, comparison: Comparison, replaced: Mapping[str, Any] | None = None, **settings: Any) -> None:
     """Carry the request of a folder out again, and compare both folders.
 
     Args:
