@@ -17,13 +17,12 @@ from black_box import Bench
 from torch import Tensor, nn
 from torch.nn import functional
 
+import brinell
 from brinell.core.domain import Domain
 from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
 from brinell.rlab import validation
-from brinell.rlab.agent import Agent
-from brinell.studies.agent.request import TrainAgentRequest
-from brinell.studies.agent.run import train_agent
+from brinell.rlab.agent import Agent, find_agent
 from rlab.common import Outcome, fight, over
 
 DOMAIN = Domain(kind="signal", shape=(1, 187), low=-5.0, high=5.0)
@@ -83,8 +82,8 @@ def learn(module: nn.Module, x: Tensor, y: Tensor, out: Path, queries: int) -> A
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(7))
     dataset = from_arrays(x[shuffled].numpy(), y[shuffled].numpy(), tuple("NSVFQ"), DOMAIN, "DS1")
     settings = {"samples": 500, "algorithm": "none", "episode_steps": queries - 1, "device": "cpu"}
-    request = TrainAgentRequest(data="DS1", attack=f"{RLAB}signed-patch", **settings)
-    return train_agent(request, out, lambda report: None, dataset=dataset, model=TorchModel(module, DOMAIN, name="heartbeats"))
+    brinell.train_agent(TorchModel(module, DOMAIN, name="heartbeats"), dataset, attack=f"{RLAB}signed-patch", out=out, **settings)
+    return find_agent(str(out))
 
 
 def main() -> None:

@@ -14,11 +14,10 @@ from black_box import Bench
 from measure import mean_spread
 from torch import Tensor
 
+import brinell
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.studies.agent.request import TrainAgentRequest
-from brinell.studies.agent.run import train_agent
 from rlab.search import TreeSearch, search
 
 
@@ -117,6 +116,5 @@ def trained(options: Namespace, algorithm: str) -> str:
         subject = measure.subject("resnet20")
         data = f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}"
         settings = {"model": subject.model_spec, "attack": "rlab?patch=2", "eps": "1", "samples": options.inputs, "device": "cpu"}
-        request = TrainAgentRequest(data=data, algorithm=algorithm, minutes=options.minutes, **settings)
-        train_agent(request, path, lambda report: None)
+        brinell.train_agent(data=data, algorithm=algorithm, minutes=options.minutes, out=path, **settings)
     return str(path)

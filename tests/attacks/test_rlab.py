@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import brinell
 from _helpers import Recorder, batch_of, plan_of, run_attack, run_audit, threat_of, threshold, workspace
 from brinell import plugins
 from brinell.cli import run as cli
@@ -291,14 +292,11 @@ def test_a_gradient_is_paid_from_the_budget(subtests):
 
 def test_sets_and_lessons_are_made_from_scores(folder):
     words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
-    from brinell.studies.agent.request import TrainAgentRequest
-    from brinell.studies.agent.run import train_agent
     from brinell.studies.benchmark.plan import make_plan
     from brinell.studies.benchmark.request import BenchmarkRequest
 
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
-        request = TrainAgentRequest(data=words[1], model=words[3], attack="rlab?distortions=gradient-sign")
-        train_agent(request, folder / "no.safetensors", print)
+        brinell.train_agent(words[3], words[1], attack="rlab?distortions=gradient-sign", out=folder / "no.safetensors")
     with pytest.raises(RequestError, match="a benchmark set uses only scores: leave out"):
         make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))
 

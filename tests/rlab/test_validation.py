@@ -61,7 +61,7 @@ def test_an_agent_that_knows_the_patch_is_told_apart_from_greedy():
     queries = 36 * (report["queries"]["policy"] + report["queries"]["greedy"])
     assert model.queries == pytest.approx(queries), "every query is counted"
     facts = {"validation": report}
-    assert verdict(facts).startswith("on 36 inputs that it did not learn from it needs fewer queries than greedy: ")
+    assert verdict(facts).startswith("on 36 inputs that it did not learn from, the policy needs fewer queries than greedy: ")
     assert warning(facts) == ""
 
 
@@ -75,7 +75,7 @@ def test_an_agent_that_is_wrong_about_the_patch_is_warned_of():
 def test_with_a_few_inputs_no_comparison_is_made():
     report, _ = validated(Agent(prior=Knows(5)), n=12)
     assert report["ratios"]["greedy"][1:] == [None, None] and report["ratios"]["greedy"][0] < 1
-    assert "it cannot be compared with greedy (an interval needs 30 inputs)" in verdict({"validation": report})
+    assert "the policy cannot be compared with greedy (an interval needs 30 inputs)" in verdict({"validation": report})
 
 
 def test_without_inputs_nothing_is_said():

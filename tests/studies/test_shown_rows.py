@@ -19,8 +19,7 @@ from brinell.reports.html import page as page_of
 from brinell.store import proofs, rows
 from brinell.store.files import write_arrays
 from brinell.store.table import Folder
-from brinell.studies.agent.run import AgentResult, AgentSurrogate, AgentValidation
-from brinell.studies.agent.run import lines as agent_lines
+from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.answer_text import pack_answer, pack_pairs
 from brinell.studies.benchmark.terminal import lines as benchmark_lines
 from brinell.studies.certify.page import write as write_certificate
@@ -270,7 +269,7 @@ def test_lines_of_studies_without_a_folder():
         command="brinell audit",
     )
     plain = agent.model_copy(update={"surrogates": [], "validation": None})
-    texts = [agent_lines(agent), agent_lines(plain)]
+    texts = [agent.lines(), plain.lines()]
     limits = [Limits(label={"median": 1.5, "percent_1": low, "least": 0.5}, interpolation={}) for low in (None, 0.25)]
     shares = [Share(k=k, n=100, value=k / 100, low=k / 100 - 0.05, high=k / 100 + 0.05) for k in (71, 83)]
     metric = MetricResult(

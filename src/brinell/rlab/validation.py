@@ -111,7 +111,7 @@ def verdict(about: Mapping[str, Any] | None) -> str:
     else:
         result = f"needs {'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} queries than {baseline}"
     return (
-        f"on {validation['inputs']} inputs that it did not learn from it {result}: "
+        f"on {validation['inputs']} inputs that it did not learn from, the policy {result}: "
         f"{validation['queries'][OWN]:.0f} in the mean, {', '.join(parts)} (ratios of means with {CONFIDENCE:.0%} intervals)"
     )
 

@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from tests._helpers import Recorder, run_attack, threat_of
 
+import brinell
 from _refusals import refused
 from brinell import plugins
 from brinell.cli import run
@@ -20,8 +21,6 @@ from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import TrainConfig, train
 from brinell.rlab.variants import variants
-from brinell.studies.agent.request import TrainAgentRequest
-from brinell.studies.agent.run import train_agent
 
 DOMAIN = Domain(kind="image", shape=(2, 6, 6))
 SHORT = {"probes": 4, "fits": 20, "slots": 8, "seconds": 60.0}
@@ -128,11 +127,11 @@ def test_fewer_inputs_than_slots_fill_as_many():
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
     short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20, "surrogates": 0}
-    train_agent(TrainAgentRequest(samples=20, attack="rlab?patch=2&draws=2", **short), out, lambda report: None)
+    brinell.train_agent(samples=20, attack="rlab?patch=2&draws=2", out=out, **short)
     with safe_open(out, "pt") as file:
         facts = json.loads(file.metadata()["brinell"])["about"]
     assert facts["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
-    assert facts["model"] == "digits-cnn"
+    assert facts["request"]["model"] == "digits-cnn"
     agent = load(out)
     attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
     model, batch = _linear(n=3)
@@ -170,7 +169,7 @@ def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     content = out.read_bytes()
     assert run([*words, "--steps", "800", "--eps", "2", "--reward", "dilution"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert "learned something else (eps was 1.0 and is 2.0; reward was 'margin' and is 'dilution')" in line
+    assert "learned something else (eps was '1' and is '2'; reward was 'margin' and is 'dilution')" in line
     assert out.read_bytes() == content
 
 
@@ -237,7 +236,7 @@ def test_train_agent_prints_json(tmp_path, capsys):
     }
     assert (
         validation["verdict"].startswith("on 1")
-        and "it cannot be compared with default (an interval needs 30 inputs)" in validation["verdict"]
+        and "the policy cannot be compared with default (an interval needs 30 inputs)" in validation["verdict"]
     )
     assert (validation["warning"] is None) == (validation["ratios"]["greedy"][0] <= 1)
     assert answer["training_queries"]["validation"] > 3 * validation["inputs"]

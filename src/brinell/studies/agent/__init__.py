@@ -6,37 +6,88 @@ inputs is held out: at the end up to 100 of them are attacked by the agent, by g
 which needs fewer queries. Every query is counted.
 """
 
-from brinell.studies.agent.request import TrainAgentRequest
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.engine.request import (
+    AttackSpec,
+    BaseRequest,
+    BatchSize,
+    Budgets,
+    DataSpec,
+    Device,
+    DistanceSpec,
+    ModelSpec,
+    Seed,
+)
 from brinell.studies.kit import Output, Study
+
+MOST_SURROGATES = 8
+"""Surrogates of a file at most."""
+TRAINING = "the training: that it makes the stored weights, its settings, its history and its queries"
+
+
+class TrainAgentRequest(BaseRequest):
+    """The settings of `brinell train-agent`."""
+
+    data: DataSpec = "digits?split=train"
+    """The inputs to train on; those that are audited later should not be among them."""
+    model: ModelSpec = "digits-cnn"
+    """The model whose scores the agent sees."""
+    attack: AttackSpec = "rlab"
+    """The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4."""
+    norm: DistanceSpec = "l2"
+    """The distance in which eps is measured: l2 or linf."""
+    eps: Budgets = "1"
+    """The budget of the episodes, such as 1 or 8/255."""
+    criterion: str | None = None
+    """The criterion of success for masks and boxes, as for brinell dense, such as pixels:0.5 or missed:0.5. Default: half of the
+    pixels are wrong, or half of the objects are missed."""
+    samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000
+    """The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out."""
+    algorithm: Literal["dqn", "none"] = "dqn"
+    """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
+    reward: Literal["margin", "dilution", "projected"] = "margin"
+    """Reward of a step: margin, dilution or projected."""
+    minutes: float = Field(default=10.0, gt=0)
+    """The wall time of the training, after the probes."""
+    steps: int | None = Field(default=None, ge=1)
+    """The steps of the training, in place of minutes: such a training is repeatable."""
+    episode_steps: int = Field(default=300, ge=1)
+    """The queries after which an episode is given up."""
+    probes: int = Field(default=16, ge=0)
+    """The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is."""
+    fits: int = Field(default=800, ge=1)
+    """The gradient steps on the prior."""
+    surrogates: int = Field(default=3, ge=0, le=MOST_SURROGATES)
+    """Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the
+    file as surrogates. 0 trains none, and data with masks or boxes, which label no input, train none."""
+    surrogate_steps: int = Field(default=400, ge=1)
+    """The training steps of each of them."""
+    slots: int = Field(default=64, ge=1, le=100_000)
+    """The episodes that run at once, or as many as there are inputs."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
 
 STUDY = Study(
     package=__name__,
     verb="train-agent",
     request=TrainAgentRequest,
     run="run:carry_out",
-    result="run:AgentResult",
-    lines="run:lines",
+    result="result:AgentResult",
     output=Output.FILE,
     file="run:read_manifest",
     repeat="run:repeat",
     claimed=tuple(
-        (f"*.safetensors:{key}", "the training: that it makes the stored weights, its settings, its history and its queries")
+        (f"*.safetensors:{key}", TRAINING)
         for key in (
-            "prior",
-            "network",
-            "surrogates",
-            "classes",
-            "class_names",
-            "about.surrogates",
-            "about.surrogate_passes",
-            "about.config",
-            "about.curve",
-            "about.training_queries",
-            "about.eps",
-            "about.reward",
-            "width",
-            "scale",
-            "families",
+            *("prior", "network", "surrogates", "classes", "class_names", "width", "scale", "families"),
+            *(f"about.{key}" for key in ("surrogates", "surrogate_passes", "config", "curve", "training_queries", "made_here")),
+            *(f"about.request.{key}" for key in ("eps", "algorithm", "reward", "minutes", "steps", "probes", "fits", "slots")),
+            *(f"about.request.{key}" for key in ("surrogates", "surrogate_steps", "batch_size", "device")),
         )
     ),
     out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.analysis.folder_result import Result
 from brinell.core.contracts import Dataset
 from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.errors import RequestError, option
@@ -31,87 +30,17 @@ from brinell.rlab.agent import Agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.selection import set_aside
-from brinell.rlab.train import DUELING_DQN, FEWEST, Candidate, Learner, Report, TrainConfig, not_met, train
+from brinell.rlab.train import FEWEST, Candidate, Report, TrainConfig, not_met, train
 from brinell.rlab.validation import verdict, warning
+from brinell.store import trust
 from brinell.store.files import check_safetensors_name, write_atomically
-from brinell.studies.agent.request import TrainAgentRequest
+from brinell.studies.agent import TrainAgentRequest
+from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.kit import Call
 from brinell.training.surrogates import TrainedSurrogate, train_surrogates
 
-
-class AgentValidation(Result):
-    """Performance of an agent on held-out inputs. An input that it did not fool counts with its full query budget."""
-
-    inputs: int
-    """How many."""
-    budget: int
-    """Queries of one input at most."""
-    queries: dict[str, float]
-    """Mean queries of an input: of the policy, of greedy, of the default where it is another, and of the policy's own prior."""
-    ratios: dict[str, tuple[float, float | None, float | None]]
-    """Mean queries of the policy over those of each other, with the ends of the 95 % bootstrap interval over inputs; null with
-    fewer than 30 inputs."""
-    verdict: str
-    """The same in a sentence."""
-    warning: str | None
-    """What to do where the policy needs more queries than greedy; null where it does not."""
-
-
-class AgentSurrogate(Result):
-    """A small network that was trained on the data."""
-
-    width: int
-    """Channels of its first convolution, or units of each layer for vectors."""
-    kernel: int
-    """Side of its convolutions; 1 for vectors."""
-    accuracy: float | None
-    """Accuracy on inputs that it did not learn on."""
-    correlation: float
-    """Mean correlation, over inputs set aside, of the model's answers to probes with those that its gradient lets expect."""
-    low: float
-    """The lower end of the 95 % interval of that."""
-    kept: bool
-    """True if that is above 0, so that the file keeps the network."""
-
-
-class AgentResult(Result):
-    """What `brinell train-agent --json` prints."""
-
-    policy: str
-    """The policy file."""
-    inputs: int
-    """Inputs that it learned on."""
-    training_queries: dict[str, int]
-    """Forward evaluations by what they were for: first looks, selection of surrogates, probes, steps and validation."""
-    surrogates: list[AgentSurrogate]
-    """The small networks that were trained on the data."""
-    surrogate_passes: dict[str, int]
-    """Passes of surrogates by what they were for, each a forward and a backward of one of them; they are no queries."""
-    validation: AgentValidation | None
-    """Performance on held-out inputs; null if there were none."""
-    command: str
-    """A command that audits with the policy, its distortions and patches included."""
-
-
-def lines(result: AgentResult) -> Iterator[str]:
-    """The result as a terminal shows it."""
-    yield f"{result.inputs} inputs, {sum(result.training_queries.values()):,} training queries"
-    if result.surrogates:
-        networks = [
-            f"width {one.width}, correlation {one.correlation:.2f}{'' if one.kept else ' (left out)'}"
-            for one in result.surrogates
-        ]
-        count = sum(network.kept for network in result.surrogates)
-        yield (
-            f"surrogates: {count} of {len(networks)} networks explain the model's answers: {'; '.join(networks)}; "
-            f"{sum(result.surrogate_passes.values()):,} passes, which are no queries"
-        )
-    if result.validation:
-        yield result.validation.verdict
-        if result.validation.warning:
-            yield f"warning: {result.validation.warning}"
-    yield f"policy: {result.policy}"
-    yield f"use it: {result.command}"
+TIMING = ("algorithm", "minutes", "steps", "batch_size", "device")
+"""Settings that do not tell which training a file holds: how and for how long it goes on."""
 
 
 def carry_out(call: Call) -> AgentResult:
@@ -120,19 +49,16 @@ def carry_out(call: Call) -> AgentResult:
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    agent = _train(call)
-    about = agent.about or {}
+    about = _train(call).about or {}
     validation = about["validation"]
     return AgentResult(
         policy=str(call.out),
-        inputs=about["inputs"],
-        training_queries=about["training_queries"],
         surrogates=[
             AgentSurrogate(**{name: facts[name] for name in AgentSurrogate.model_fields}) for facts in about["surrogates"]
         ],
-        surrogate_passes=about["surrogate_passes"],
         command=_audit_command(call),
         validation=validation and AgentValidation(verdict=verdict(about), warning=warning(about) or None, **validation),
+        **{name: about[name] for name in ("inputs", "training_queries", "surrogate_passes")},
     )
 
 
@@ -159,17 +85,6 @@ def spec_with(spec: str, **options: str) -> str:
     return f"{body}?{'&'.join([*pairs, *(f'{name}={value}' for name, value in options.items())])}"
 
 
-def _train(call: Call, trained: Agent | None = None) -> Agent:
-    def tell(report: Report) -> None:
-        """Print the figures of a training report."""
-        values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
-        call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
-
-    settings: dict[str, Any] = {"dataset": call.dataset(), "model": call.model(), "resume": call.resume, "trained": trained}
-    settings["note"] = call.progress.note
-    return train_agent(call.request, call.file(), tell, **settings)
-
-
 def repeat(call: Call, file: Path) -> None:
     """Validate the policy of a file again, and write it as a training would."""
     _train(call, trained=load(file))
@@ -177,44 +92,28 @@ def repeat(call: Call, file: Path) -> None:
 
 def read_manifest(file: Path) -> dict[str, Any]:
     """The manifest of a policy file: its training, and the request that repeats it."""
-    about = load(file).about or {}
-    config = about.get("config") or {}
-    values = {
-        name: about.get(name) for name in ("data", "model", "attack", "norm", "criterion", "samples", "reward", "surrogate_steps")
-    }
-    values |= {name: config.get(name) for name in ("slots", "seed", "probes", "fits")}
-    values |= {"eps": repr(about.get("eps")), "episode_steps": about.get("steps"), "surrogates": about.get("surrogate_count")}
-    return {**about, "request": {name: value for name, value in values.items() if value is not None}}
+    agent = load(file)
+    return {**(agent.about or {}), "request": _request_of(agent)}
 
 
-def train_agent(
-    request: TrainAgentRequest,
-    out: Path,
-    tell: Callable[[Report], None],
-    *,
-    dataset: Dataset | None = None,
-    model: Model | None = None,
-    resume: bool = False,
-    learner: Learner = DUELING_DQN,
-    trained: Agent | None = None,
-    note: Callable[[str], None] = lambda text: None,
-) -> Agent:
-    """Train by `learner`, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
+def _request_of(agent: Agent) -> dict[str, Any]:
+    """The settings of the training that made a policy; none of a file that states none."""
+    request = (agent.about or {}).get("request")
+    return request if isinstance(request, dict) else {}
 
-    Args:
-        request: what is asked for.
-        out: the file.
-        tell: told at each report.
-        dataset: data already in memory, in place of `request.data`.
-        model: a model already in memory, in place of `request.model`.
-        resume: whether to go on with the policy that is there.
-        learner: the learning algorithm.
-        trained: an agent that such a training left, which is validated again and not trained; None to train one.
-        note: told what is left out, in sentences.
 
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
+def _train(call: Call, trained: Agent | None = None) -> Agent:
+    """Train an agent, or validate one that a training left, and write its file.
+
+    With `resume` it goes on with the policy that is there, if there is one.
     """
+    request, out = call.request, call.file()
+
+    def tell(report: Report) -> None:
+        """Print the figures of a training report."""
+        values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
+        call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
+
     check_safetensors_name(out, "a policy")
     eps, config = _budget(request.eps), _config(request)
     name, _, options = plugins.parse(request.attack)
@@ -226,11 +125,11 @@ def train_agent(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
         )
     device = choose_device(request.device)
-    dataset = open_data(request.data, truth=True) if dataset is None else dataset
+    dataset = call.dataset() or open_data(request.data, truth=True)
     _check_criterion(request, dataset)
     domain = dataset.domain.free
     attack.check(domain)
-    model = model_opener(request.model, dataset)() if model is None else model
+    model = call.model() or model_opener(request.model, dataset)()
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     check_output(model, dataset)
@@ -240,7 +139,7 @@ def train_agent(
         unreadable = unreadable_samples(dataset, range(first))
         ids = [sample for sample in range(first) if sample not in unreadable]
         placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
-        start = _load_start(out, request) if resume and out.exists() else None
+        start = _load_start(out, request) if call.resume and out.exists() else None
         if trained is not None:
             start, config = _without_validation(trained), replace(config, algorithm="none")
         counted: dict[str, Any] = {}
@@ -249,7 +148,7 @@ def train_agent(
             model = with_logits(model, dataset, counted)
             first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
         else:
-            subject, ids = _open_subject(request, dataset, model, ids, device, note)
+            subject, ids = _open_subject(request, dataset, model, ids, device, call.progress.note)
             model, first_looks = subject.model, len(ids) + 1
         first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
         x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
@@ -272,7 +171,6 @@ def train_agent(
             "tell": tell,
             "keep": keep,
             "start": start,
-            "learner": learner,
             "candidates": candidates,
             "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
         }
@@ -349,11 +247,9 @@ def _config(request: TrainAgentRequest) -> TrainConfig:
 
 def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
     """The policy that a training of the same settings left."""
-    agent = load(out)
-    about, current = agent.about or {}, _settings(request)
-    was = {name: about.get(name) for name in current} | {"config": _without_duration(about.get("config", {}))}
-    current |= {"config": _without_duration(asdict(_config(request)))}
-    if changed := [f"{name} was {was[name]!r} and is {current[name]!r}" for name in current if was[name] != current[name]]:
+    agent, current = load(out), request.model_dump(mode="json", exclude=set(TIMING))
+    was = _request_of(agent)
+    if changed := [f"{name} was {was.get(name)!r} and is {value!r}" for name, value in current.items() if was.get(name) != value]:
         raise RequestError(
             f"{out} learned something else ({'; '.join(changed)}): choose another {option('out')}, or leave out "
             f"{option('resume')}"
@@ -361,28 +257,16 @@ def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
     return agent
 
 
-def _settings(request: TrainAgentRequest) -> dict[str, Any]:
-    """Settings that identify a training, without its duration and its learning algorithm."""
-    names = ("data", "model", "attack", "norm", "criterion", "eps", "samples", "reward", "steps", "surrogate_steps")
-    settings = {name: getattr(request, name) for name in names} | {"surrogate_count": request.surrogates}
-    return settings | {"eps": _budget(request.eps), "steps": request.episode_steps}
-
-
 def _without_validation(agent: Agent) -> Agent:
     """An agent without the figures of its validation, so that they are measured again."""
     return replace(agent, about={key: value for key, value in (agent.about or {}).items() if key != "validation"})
 
 
-def _without_duration(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a training but for how long it lasts."""
-    return {name: value for name, value in config.items() if name not in ("seconds", "steps")}
-
-
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:
     """Write the policy with all that says how it was made."""
-    about: dict[str, Any] = (agent.about or {}) | _settings(request) | dict(digests)
-    about["brinell"] = VERSION
+    about: dict[str, Any] = {**(agent.about or {}), **digests, "brinell": VERSION, "request": request.model_dump(mode="json")}
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
+    about[trust.MARK] = trust.make_mark(out, trust.request_text(about))
     noted = replace(agent, about=about)
     write_atomically(out, noted.save)
     return noted
