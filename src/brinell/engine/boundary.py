@@ -105,7 +105,7 @@ class Crossings:
 
     def are_steps(self) -> bool:
         """True if lines with a jump have steps, and steps of one class differ in height, unlike a label with one confidence."""
-        heights = torch.stack([self.classes[:, 0].to(self.before), self.before], 1)[self.stepped].unique(dim=0)
+        heights = torch.stack([self.classes[:, 0].to(self.before), self.before], 1)[self.stepped].unique(dim=0)  # type: ignore[no-untyped-call]
         on_jumps = self.stepped[self.jumps().any(1)].float()
         return len(on_jumps) > 0 and bool(on_jumps.mean() > 0.5) and len(heights) > len(heights[:, 0].unique())
 

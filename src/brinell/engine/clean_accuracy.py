@@ -59,6 +59,8 @@ def check_clean_accuracy(
     elif is_chance:
         reasons.insert(0, f"its answers agree with the labels no more often than by chance ({limit:.3f})")
     summary = f"right on {k} of {n} clean inputs"
+    passed: bool | None
+    reason: str | None
     if reasons:
         text = f"{summary}: {'; or '.join(reasons)}"
         if is_chance and not mistakes:

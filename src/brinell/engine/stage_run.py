@@ -71,10 +71,9 @@ class GroupQueue:
         while True:
             while self._is_due():
                 new.append(self._append_group())
-            if not self.groups or self.groups[0].answer is None:
+            if not self.groups or (answer := self.groups[0].answer) is None:
                 return new
-            first = self.groups.popleft()
-            broken, closed = first.answer
+            first, (broken, closed) = self.groups.popleft(), answer
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 

@@ -109,7 +109,7 @@ def write(folder: Path, figures: Sequence[Figures], rejections: Sequence[Refusal
         models=len(site.models),
         tasks=len(site.tasks),
         runs=len({f.run for f in figures}),
-        rejections=list(rejections),
+        refused=list(rejections),
         notes=site.notes,
         written=written,
     )
