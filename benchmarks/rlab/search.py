@@ -28,7 +28,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.rules import dilution, margin_of
+from brinell.rlab.rules import dilution
 from brinell.rlab.variants import Variant
 
 Worth = Literal["margin", "dilution"]
@@ -185,7 +185,7 @@ class _SampleSearch:
         threat = replace(self.threat, eps=self.threat.eps.expand(len(ids)))
         x = threat.project(x, self.batch.x.expand_as(x))
         logits = self.oracle.scores(ids, x)
-        margin = margin_of(self.threat.criterion.select(torch.zeros_like(y)), logits, y, x)
+        margin = self.threat.criterion.select(torch.zeros_like(y)).margin(logits, y, x)
         successes = (margin > 0).nonzero()[:, 0]
         if len(successes):
             self.reached, first = True, int(successes[0]) + 1
