@@ -156,19 +156,7 @@ def models_of(
     output: Output = None,
     in_order: bool = True,
 ) -> tuple[Model, ...]:
-    """Convert models given in Python, each over the domain of the data; returns an empty tuple for specs.
-
-    Args:
-        model: one model, or a list or dict of them (names from the dict).
-        dataset: the data, if they are in memory.
-        spec: the data's spec, if they are not.
-        preprocessing: as that of `brinell.audit`.
-        mean: subtracted before the model.
-        std: divided by before the model.
-        answers: kind of the models' answers.
-        output: the part of the models' answers that holds the logits.
-        in_order: True to bring the answers into the order of the data's classes, matched by name.
-    """
+    """Convert models given in Python, each over the domain of the data; returns an empty tuple for specs."""
     models_by_name = {
         name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry
         for name, entry in _models_by_name(model).items()

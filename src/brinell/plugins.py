@@ -147,13 +147,7 @@ def _scratch(kind: str, name: str) -> type[Any]:
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """An instance of the plugin with these settings; text is converted to the type of its field.
-
-    Args:
-        kind: the kind of the plugin.
-        name: its name.
-        options: its settings.
-    """
+    """An instance of the plugin with these settings; text is converted to the type of its field."""
     plugin = load(kind, name)
     fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)

@@ -33,18 +33,7 @@ class Match(NamedTuple):
 
 
 def match_classes(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, present: Iterable[int]) -> Match:
-    """Match the classes of a model with those of the data.
-
-    Args:
-        name: the model, for messages.
-        model_names: names of its classes in the order of its answers; empty if it has none.
-        data_names: names of the data's classes in the order of the labels.
-        count: number of the model's classes.
-        present: labels that occur in the data.
-
-    Raises:
-        ModelError: names that do not cover each other, or that match in two ways.
-    """
+    """Match the classes of a model with those of the data."""
     used = sorted({label for label in present if 0 <= label < len(data_names)})
     if not data_names or tuple(model_names) == tuple(data_names):
         return Match()

@@ -7,12 +7,7 @@ NEVER = torch.iinfo(torch.int64).max
 
 
 class Costs:
-    """Forward and backward evaluations of each sample.
-
-    Args:
-        n: how many samples.
-        device: the device of the counters.
-    """
+    """Forward and backward evaluations of each sample."""
 
     def __init__(self, n: int, device: torch.device) -> None:
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)

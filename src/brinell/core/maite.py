@@ -38,12 +38,7 @@ def metadata_of(component: Any) -> Metadata | None:
 
 
 def scores_of(target: Any, subject: str) -> Array:
-    """(classes,) scores of a target.
-
-    Args:
-        target: the target of an item, or an answer of a model.
-        subject: what it is, for messages.
-    """
+    """(classes,) scores of a target."""
     for attribute, task in OTHER_TASKS.items():
         if getattr(target, attribute, None) is not None:
             raise RequestError(

@@ -184,15 +184,7 @@ class Facts:
 
 
 class BoundsError(RequestError):
-    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8 bits.
-
-    Args:
-        problem: what is wrong with them.
-        remedy: what to do where nothing else is known of them.
-        x: (n, *stored) the values.
-        kind: kind of the inputs.
-        facts: what a scan of them showed.
-    """
+    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8 bits."""
 
     def __init__(self, problem: str, remedy: str, x: "Array | Rows", kind: Kind, facts: Facts) -> None:
         super().__init__(problem, remedy=remedy)
@@ -247,9 +239,6 @@ def domain_of(
     and must then lie between `low` (default 0) and `high` (default 1). The storage levels are 256 for bytes and for images whose
     values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels` overrides this
     (0 for none).
-
-    Raises:
-        BoundsError: values outside the bounds, or bytes that are no levels of 8 bits.
     """
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
     facts, grid = scan(x, subject), 256

@@ -48,14 +48,7 @@ def make_objects(boxes: Any, labels: Any, crowd: Any, subject: str) -> Objects:
 
 
 def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject: str) -> Objects:
-    """The objects of a picture, with boxes cut at its border.
-
-    Args:
-        objects: the objects.
-        size: height and width of the picture.
-        classes: number of classes.
-        subject: the picture, for messages.
-    """
+    """The objects of a picture, with boxes cut at its border."""
     if not len(objects):
         return objects
     boxes, (height, width) = objects.boxes, size

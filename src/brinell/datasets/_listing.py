@@ -51,14 +51,7 @@ def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> 
 
 
 def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: str) -> Listing:
-    """The files of a folder with their labels.
-
-    Args:
-        folder: holds labels.csv, or one subfolder per class, whose sorted names are the labels.
-        suffixes: suffixes of the files in subfolders.
-        subject: plural of the files in messages.
-        subfolder: folder in which files of labels.csv are also looked up.
-    """
+    """The files of a folder with their labels."""
     return _table(folder, subfolder) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, subject)
 
 

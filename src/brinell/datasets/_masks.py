@@ -15,13 +15,7 @@ MOST = IGNORED
 
 
 def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: str) -> tuple[str, ...]:
-    """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the classes.
-
-    Args:
-        masks: (h, w) whole numbers each, or truth values for the classes 0 and 1.
-        names: names of the classes; None for those that occur, by their numbers.
-        subject: the data, for messages.
-    """
+    """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the classes."""
     largest = -1
     for number, mask in enumerate(masks):
         if mask.dtype.kind not in "biu":

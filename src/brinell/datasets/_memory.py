@@ -428,13 +428,7 @@ def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> _Sour
 
 
 class Items(Rows):
-    """The inputs of a torch Dataset of (input, label) pairs, or of another object with a length and items.
-
-    Args:
-        items: has `__getitem__` and `__len__`.
-        pair_of: converts an item to (input, label); by default pairs and dicts are recognised.
-        labels: (n,) labels, if they are known without reading the items.
-    """
+    """The inputs of a torch Dataset of (input, label) pairs, or of another object with a length and items."""
 
     def __init__(self, items: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
         if not hasattr(items, "__getitem__") or not hasattr(items, "__len__") or isinstance(items, str | bytes):

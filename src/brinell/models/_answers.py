@@ -179,14 +179,7 @@ def _over_classes(operand: Tensor, args: Any, kwargs: Any) -> bool:
 
 
 class Converted:
-    """A model whose answers are converted; everything else comes from the inner model.
-
-    Args:
-        model: the inner model.
-        step: what is done to its answers, for the digest; empty if they stay as they are.
-        classes: number of classes afterwards.
-        facts: fields of its info that change.
-    """
+    """A model whose answers are converted; everything else comes from the inner model."""
 
     def __init__(self, model: Model, step: str, classes: int, **facts: Any) -> None:
         self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access

@@ -50,17 +50,7 @@ class OrderedModel(Converted):
 
 
 def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ()) -> Model:
-    """The model with its answers in the order of the data's classes; the model itself if they are.
-
-    Args:
-        model: brings names of its classes, or none.
-        dataset: brings names of its classes, or numbers.
-        class_names: names of the model's classes that the user states, instead of its own.
-
-    Raises:
-        ModelError: the classes cannot be matched by name.
-        RequestError: another number of names than of classes, or one answer whose kind must be known before it is turned round.
-    """
+    """The model with its answers in the order of the data's classes; the model itself if they are."""
     info = model.info
     if info.output is not None:  # its classes are those of pixels or objects
         return model

@@ -59,14 +59,7 @@ def is_box_list(answer: Any) -> bool:
 
 
 def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name: str) -> Tensor:
-    """(n, MOST, 4 + classes): lists of final boxes as candidates, the best first, each with the score of its class alone.
-
-    Args:
-        answer: for each picture boxes (k, 4), scores (k,) and labels (k,).
-        classes: number of classes of the data.
-        x: (n, ...) the inputs.
-        name: name of the model, for messages.
-    """
+    """(n, MOST, 4 + classes): lists of final boxes as candidates, the best first, each with the score of its class alone."""
     candidates = torch.zeros(len(answer), MOST, 4 + classes, device=x.device)
     for row, entry in enumerate(answer):
         boxes, scores, labels = (torch.as_tensor(entry[key]).detach().to(x.device) for key in KEYS)
@@ -85,15 +78,7 @@ def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name
 
 
 def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = False) -> BoxForm:
-    """The form of a detector's answers, after a check of those to n inputs.
-
-    Args:
-        candidates: (n, K, 4 + C) answers.
-        n: number of inputs.
-        side: the longer side of the pictures in pixels.
-        name: name of the model, for messages.
-        final: True if the boxes passed the model's own suppression.
-    """
+    """The form of a detector's answers, after a check of those to n inputs."""
     if not isinstance(candidates, Tensor) or candidates.ndim != 3 or len(candidates) != n or candidates.shape[2] < 5:
         shape = tuple(candidates.shape) if isinstance(candidates, Tensor) else f"a {type(candidates).__name__}"
         raise RequestError(

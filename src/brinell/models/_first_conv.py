@@ -61,15 +61,7 @@ def convolution_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | 
 
 
 def input_gradient(grad: Tensor, weight: Tensor, size: tuple[int, int], stride: int, padding: tuple[int, int]) -> Tensor:
-    """Gradient (n, C, *size) to the input of a convolution.
-
-    Args:
-        grad: (n, O, h, w) gradient to the output.
-        weight: (O, C, k, l) weights of the convolution.
-        size: height and width of the input.
-        stride: of the convolution, the same along both axes.
-        padding: of the convolution, along each axis.
-    """
+    """Gradient (n, C, *size) to the input of a convolution."""
     out, channels, *kernel = weight.shape
     if stride == 1 and channels == 1:
         columns = torch.matmul(weight.flatten(1).t(), grad.flatten(2))

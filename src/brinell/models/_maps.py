@@ -15,13 +15,7 @@ Enlargement = Literal["bilinear", "bilinear-aligned", "nearest"]
 
 
 class MapModel(Converted):
-    """A model whose maps are as large as its inputs, and hold logits.
-
-    Args:
-        model: answers flattened maps.
-        enlargement: how maps are enlarged.
-        probabilities: True if the maps hold probabilities, whose logarithms are taken.
-    """
+    """A model whose maps are as large as its inputs, and hold logits."""
 
     def __init__(self, model: Model, enlargement: Enlargement = "bilinear", *, probabilities: bool = False) -> None:
         output = model.info.output

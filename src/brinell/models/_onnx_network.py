@@ -29,14 +29,7 @@ TOLERANCE = 1e-3
 
 
 class Rows(nn.Module):
-    """The network on inputs (n, *shape) with the channels first.
-
-    Args:
-        network: takes inputs in the layout of the file.
-        last: True if the file takes the channels last.
-        sides: shape of flattened inputs; None for inputs of the data's shape.
-        dtype: element type of the inputs.
-    """
+    """The network on inputs (n, *shape) with the channels first."""
 
     def __init__(self, network: nn.Module, last: bool, sides: tuple[int, ...] | None, dtype: Any) -> None:
         super().__init__()
@@ -51,16 +44,7 @@ class Rows(nn.Module):
 
 
 def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.Module, int | None]:
-    """The network of a file in torch, and the number of inputs that the file was exported for; None for any number.
-
-    Args:
-        file: the file; its external weights lie in the same folder.
-        output: name of the output to answer.
-        before_softmax: answer the argument of that output if it is a softmax over the classes.
-
-    Raises:
-        Exception: whatever onnx2pytorch raises for a graph that it cannot convert.
-    """
+    """The network of a file in torch, and the number of inputs that the file was exported for; None for any number."""
     import onnx
     from onnx2pytorch import ConvertModel
 
@@ -85,17 +69,7 @@ def _is_last_softmax(node: Any) -> bool:
 
 
 def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) -> TorchModel:
-    """The network of a file in torch, for any number of inputs at once or else for as many as the file was exported for.
-
-    Args:
-        model: the same network in ONNX Runtime, with whose answers those in torch are compared.
-        file: the file.
-        preprocessing: as of a TorchModel.
-
-    Raises:
-        RequestError: onnx2pytorch is not installed.
-        Exception: it cannot convert the graph, or answers otherwise than ONNX Runtime.
-    """
+    """The network of a file in torch, for any number of inputs at once or else for as many as the file was exported for."""
     source = model.module.function
     try:
         network, size = convert_file(file, model.path or source.outputs[0], before_softmax=True)
@@ -138,11 +112,7 @@ def _compared(model: FunctionModel, module: nn.Module, preprocessing: Mapping[st
 
 
 def compare(expected: Tensor, answers: Tensor) -> None:
-    """Compare the answers of ONNX Runtime with those in torch.
-
-    Raises:
-        ValueError: they differ by more than rounding.
-    """
+    """Compare the answers of ONNX Runtime with those in torch."""
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise ValueError(f"its answers differ from those of ONNX Runtime, by up to {difference:.3g}")

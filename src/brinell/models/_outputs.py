@@ -75,15 +75,7 @@ def pick(answer: Any, path: str) -> Any:
 
 
 def find_output(answer: Any, output: Output, n: int, classes: int | None, name: str) -> str:
-    """The path of the logits in an answer to `n` inputs; empty for the answer itself.
-
-    Args:
-        answer: what the model answers.
-        output: the path that the user names.
-        n: number of inputs.
-        classes: number of classes of the data, if it is known.
-        name: name of the model, for messages.
-    """
+    """The path of the logits in an answer to `n` inputs; empty for the answer itself."""
     parts = dict(parts_of(answer))
     if output is not None:
         if isinstance(pick(answer, str(output)), ARRAYS):

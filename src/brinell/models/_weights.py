@@ -82,12 +82,6 @@ def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str, re
 
     A module on the meta device takes the tensors themselves, so no random weights are created first; a lazy layer also takes
     their shapes.
-
-    Args:
-        module: the network.
-        state: its weights by name.
-        source: where they come from, for messages.
-        remedy: what to do about weights for another number of classes, which it may name as {classes}.
     """
     parameters = module.state_dict()
     # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.

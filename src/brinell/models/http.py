@@ -132,12 +132,7 @@ class Http:
 
 
 class Server:
-    """The connection to one server, on which requests are repeated after a fault, with waits that double.
-
-    Args:
-        options: settings of the model.
-        url: address of the model.
-    """
+    """The connection to one server, on which requests are repeated after a fault, with waits that double."""
 
     def __init__(self, options: Http, url: str) -> None:
         try:
@@ -394,11 +389,7 @@ def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
 
 
 def read_output(content: Any, name: str, n: int) -> Array:
-    """The output tensor of `n` rows in the content of a response; an empty name takes the only one.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError, OverflowError: there is none.
-    """
+    """The output tensor of `n` rows in the content of a response; an empty name takes the only one."""
     tensors = {str(tensor["name"]): tensor for tensor in content["outputs"]}
     if name not in tensors and (name or len(tensors) != 1):
         raise ValueError(f"{len(tensors)} outputs ({', '.join(tensors)}): name one with the option output=")

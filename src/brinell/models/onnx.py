@@ -150,15 +150,7 @@ class Network:
 
 
 def model_of(network: Network, domain: Domain, options: Onnx, digest: str, file: Path | None = None) -> Model:
-    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives the same answers.
-
-    Args:
-        network: the network.
-        domain: domain of the inputs.
-        options: its settings.
-        digest: hash of the file and of its external weights.
-        file: the file, if there is one.
-    """
+    """The model around a network, in torch if its settings ask for gradients and ONNX Runtime gives the same answers."""
     preprocessing, code = options.preprocessing(domain), f"{digest} {network.decoder_code} {network.last} {network.sides}"
     model = FunctionModel(
         network,
