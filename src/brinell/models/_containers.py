@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from brinell.core.torch_settings import float32_products
 
@@ -101,33 +102,18 @@ class FixedBatch(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """The answers to the inputs, part by part."""
-        answers = []
-        for part in x.split(self.size):  # type: ignore[no-untyped-call]
-            padding = self.size - len(part)
-            full = torch.cat([part, part[-1:].expand(padding, *part.shape[1:])]) if padding else part
-            answers.append(_first_rows(self.module(full), len(part)))
-        return _joined(answers)
+        padding = -len(x) % self.size
+        full = torch.cat([x, x[-1:].expand(padding, *x.shape[1:])])
+        answers = [self.module(part) for part in full.split(self.size)]  # type: ignore[no-untyped-call]
+
+        def join(*parts: Any) -> Any:
+            return torch.cat(parts)[: len(x)] if isinstance(parts[0], Tensor) and parts[0].ndim else parts[0]
+
+        return tree_map(join, *answers)
 
     def extra_repr(self) -> str:
         """The size, for the digest of the model."""
         return f"size={self.size}"
-
-
-def _first_rows(answer: Any, n: int) -> Any:
-    if isinstance(answer, Tensor):
-        return answer[:n]
-    if isinstance(answer, dict):
-        return {key: _first_rows(part, n) for key, part in answer.items()}
-    return [_first_rows(part, n) for part in answer] if isinstance(answer, list | tuple) else answer
-
-
-def _joined(answers: list[Any]) -> Any:
-    first = answers[0]
-    if isinstance(first, Tensor):
-        return torch.cat(answers) if first.ndim else first
-    if isinstance(first, dict):
-        return {key: _joined([answer[key] for answer in answers]) for key in first}
-    return [_joined(list(parts)) for parts in zip(*answers, strict=True)] if isinstance(first, list) else first
 
 
 # Modes

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -16,7 +16,6 @@ from brinell.core.detection import BoxForm
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
 from brinell.core.values import obstacle_of
-from brinell.models import _first_conv as first_conv
 from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
 from brinell.models._content import digest_of
 from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
@@ -93,7 +92,7 @@ class TorchModel:
         self.path = None if output is None else str(output)
         """Path of the part of an answer that is read; None for all of it."""
         self._map, self._open = map_output, 0
-        self._channels_last = self._first_conv = self._is_final = False
+        self._channels_last = self._is_final = False
         self._stays = not moves or self._parallel is not None or len(devices_of(module)) > 1
         self.classes: int = self.probe() if classes is None else classes
 
@@ -139,8 +138,7 @@ class TorchModel:
             x = x.to(device_of(self.module) or device)
         if self._dtype != x.dtype:
             x = x.to(self._dtype)
-        fast = self._first_conv and x.requires_grad and device.type == "cpu"
-        with uncompiled(), first_conv.FastGradient() if fast else nullcontext():
+        with uncompiled():
             return (self._parallel or self.module)(x)
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
@@ -197,7 +195,6 @@ class TorchModel:
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
             )
         classes = self.count_columns(answer)
-        self._first_conv = calls.first_conv
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
             self._channels_last = self._takes_channels_last(device)
         return classes
@@ -287,18 +284,16 @@ def logits_of(answer: Any) -> Any:
 
 
 class _CallCounter(TorchFunctionMode):
-    """Counts the calls that determine the memory layout, and records whether `first_conv` has a faster gradient."""
+    """Counts the calls that determine the memory layout."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv2d = self.max_pool2d = 0
-        self.first_conv = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         self.conv2d += name == "conv2d"
         self.max_pool2d += name == "max_pool2d"
-        self.first_conv = self.first_conv or first_conv.convolution_call(func, args, kwargs) is not None
         return func(*args, **(kwargs or {}))
 
 
