@@ -48,7 +48,7 @@ def test_lists_of_boxes_give_scores_alone_and_pass_no_second_suppression(inputs)
     model = TorchModel(Final(), DOMAIN, data_classes=3, name="final")
     form = model.info.output
     assert model.access == Access.SCORES and form.limit == 1.0 and form.candidates == 100
-    assert any("attacks that ask for scores alone are offered" in note for note in model.info.notes)
+    assert any("attacks ask it for scores" in note for note in model.info.notes)
     ours, theirs = form.decode(model.predict(inputs), 0.06), Spots()(inputs).numpy()
     for picture, candidates in zip(ours, theirs, strict=True):
         expected = np.sort(candidates[:, 4:].max(1)[candidates[:, 4:].max(1) > 0.06])[::-1]

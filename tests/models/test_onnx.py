@@ -234,7 +234,7 @@ def test_files_as_others_export_them(file):
     grey = Domain(kind="image", shape=(1, 6, 10))
     written(file, shape=(1, 60, 1))
     model = Onnx(path=str(file))(grey)
-    assert "takes one input at a time, and is asked that many" in model.info.notes[1]
+    assert "exported for batches of 1, and is asked in such" in model.info.notes[1]
     assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
     # So is what holds its number of samples inside.
     written(file, shape=(1, 60, 1), nodes=[reshape], outputs=["rows"])
@@ -242,11 +242,11 @@ def test_files_as_others_export_them(file):
     model_proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4]), "four"))
     onnx.save(model_proto, file)
     model = Onnx(path=str(file))(grey)
-    assert "takes one input at a time, and is asked that many" in model.info.notes[1]
+    assert "exported for batches of 1, and is asked in such" in model.info.notes[1]
     assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
 
 
 def test_a_network_that_mixes_samples_is_asked_in_its_own_batches(file):
     nodes = [helper.make_node("ReduceMax", ["logits"], ["top"], axes=[0]), helper.make_node("Add", ["logits", "top"], ["rows"])]
     model = written(file, shape=(1, 3, 4, 5), nodes=nodes, outputs=["rows"])(IMAGE)
-    assert "asked that many" in model.info.notes[0] and torch.allclose(model.predict(X), 2 * LOGITS, atol=1e-4)
+    assert "asked in such batches" in model.info.notes[0] and torch.allclose(model.predict(X), 2 * LOGITS, atol=1e-4)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
@@ -60,6 +61,16 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     remainder = Path(text).relative_to(missing)
     near = nearest_name(missing.name, sorted(entries))
     return f", did you mean {str(folder / near / remainder)!r}?" if near else ""
+
+
+def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path:
+    """The file or folder that a spec names; refuses a path that does not exist."""
+    if not path:
+        raise RequestError(f"no {kind} was named: write {spec}")
+    location = Path(path).expanduser()
+    if not (location.is_file() if kind == "file" else location.is_dir()):
+        raise RequestError(f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}")
+    return location
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:

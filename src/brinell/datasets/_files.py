@@ -8,27 +8,16 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
-from brinell.core.user_files import path_hint
 
 LONGEST_LINE = 1 << 24
 """Maximum length of a table's first line in bytes."""
-
-
-def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path:
-    """The file or folder that a data set reads; refuses a path that does not exist."""
-    if not path:
-        raise RequestError(f"no {kind} was named: write {spec}")
-    location = Path(path).expanduser()
-    if not (location.is_file() if kind == "file" else location.is_dir()):
-        raise RequestError(f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}")
-    return location
 
 
 def missing_originals_error(folder: Path, name: str, packed: str) -> RequestError:

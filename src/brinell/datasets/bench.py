@@ -21,9 +21,9 @@ from brinell.core.boxes import Objects
 from brinell.core.data import DataInfo, Dataset, Task, Truth
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth
-from brinell.datasets._files import existing_path
 from brinell.datasets._masks import check_masks, mask_truth
 from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
 

@@ -17,9 +17,9 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
-from brinell.datasets._files import existing_path
 from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, size_of
 
 __all__ = ["Boxes"]

@@ -19,8 +19,9 @@ from brinell.core import bounded
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
-from brinell.datasets._files import existing_path, map_array, missing_originals_error, read_error
+from brinell.datasets._files import map_array, missing_originals_error, read_error
 from brinell.datasets._labels import check_labels, class_names
 
 __all__ = ["Cifar10"]
@@ -59,12 +60,13 @@ class Cifar10:
         folder = existing_path(self.path, "folder", "cifar10:DIR")
         places = (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin")
         for place in places:
-            files = [place / part for part in PARTS[self.split]]
-            if files[0].is_file():
-                return self._dataset(*_python(files), _names(place))
-            files = [file.with_suffix(".bin") for file in files]
-            if files[0].is_file():
-                return self._dataset(*_binary(files), _names(place))
+            for suffix, read in (("", _python), (".bin", _binary)):
+                files = [place / f"{part}{suffix}" for part in PARTS[self.split]]
+                if missing := [file for file in files if not file.is_file()]:
+                    if missing != files:
+                        raise RequestError(f"there is no file {missing[0]}: the folder must hold every batch of the split")
+                    continue
+                return self._dataset(*read(files), _names(place))
         raise missing_originals_error(folder, PARTS[self.split][0], ".bin")
 
     def _dataset(self, x: Array, y: Array, names: Sequence[object]) -> Dataset:
@@ -85,7 +87,7 @@ def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
     """Records of one byte of label and 3,072 of pixels; several files are joined in a temporary one."""
     with tempfile.TemporaryFile() as joined:
         for path in files:
-            with _open(path) as file:
+            with bounded.open_regular(path) as file:
                 records = _records(file, path)
             if len(files) > 1:
                 _append(joined, records, path)
@@ -123,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _unpickle(path: Path) -> Any:
     """The content of a published pickle; any other pickle is refused before it is read."""
-    with _open(path) as file:
+    with bounded.open_regular(path) as file:
         content = file.read(MOST_BATCH)
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != PUBLISHED.get(path.name):
         raise RequestError(
@@ -137,15 +139,6 @@ def _append(file: IO[bytes], data: Array, path: Path) -> None:
     try:
         file.write(np.ascontiguousarray(data).data)
         file.flush()
-    except OSError as error:
-        raise read_error(path, error) from None
-
-
-def _open(path: Path) -> IO[bytes]:
-    try:
-        return bounded.open_regular(path)
-    except FileNotFoundError:
-        raise RequestError(f"there is no file {path}: the folder must hold every batch of the split") from None
     except OSError as error:
         raise read_error(path, error) from None
 

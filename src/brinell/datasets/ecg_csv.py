@@ -21,8 +21,9 @@ from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
-from brinell.datasets._files import existing_path, first_row
+from brinell.datasets._files import first_row
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 
 __all__ = ["EcgCsv"]

@@ -13,8 +13,8 @@ from brinell.core.bounded import MOST_SIDE
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.settings import at_least, at_most
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
-from brinell.datasets._files import existing_path
 from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, size_of
 
 __all__ = ["ImageFolder"]

@@ -18,8 +18,9 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
-from brinell.datasets._files import existing_path, npz_array, read_error
+from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, size_of
 from brinell.datasets._masks import check_masks, mask_truth
 

@@ -15,8 +15,9 @@ from brinell.core import bounded
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange
-from brinell.datasets._files import existing_path, map_array, missing_originals_error, read_error, spill
+from brinell.datasets._files import map_array, missing_originals_error, read_error, spill
 from brinell.datasets._labels import check_labels
 
 __all__ = ["Mnist"]

@@ -11,6 +11,7 @@ so an archive may be larger than memory.
 import io
 import zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,9 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, Layout, Rows, StoredArrays, arrange, domain_of, reading_note
-from brinell.datasets._files import existing_path, npz_array, read_error
+from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
@@ -88,21 +90,14 @@ class Npz:
         try:
             with zipfile.ZipFile(file) as archive:
                 names_in_archive = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-                x_name, y_name = (
-                    _pick(self.x, INPUTS, names_in_archive, file, "x"),
-                    _pick(self.y, LABELS, names_in_archive, file, "y"),
-                )
+                pick = partial(_pick, names=names_in_archive, file=file)
+                small = partial(_small, archive, file=file)
+                x_name, y_name = pick(self.x, INPUTS, option="x"), pick(self.y, LABELS, option="y")
                 x = npz_array(archive, x_name, file)
-                y, most_rows = _small(archive, y_name, file, len(x)), max(len(x), MOST_CLASSES)
-                names = _small(archive, "classes", file, most_rows) if "classes" in names_in_archive else None
-                groups = (
-                    _small(archive, _pick(self.groups, (), names_in_archive, file, "groups"), file, most_rows)
-                    if self.groups
-                    else None
-                )
-                intervals = [
-                    _small(archive, _pick(name, (), names_in_archive, file, "rhythm"), file, most_rows) for name in self.rhythm
-                ]
+                y, most = small(y_name, most_rows=len(x)), max(len(x), MOST_CLASSES)
+                names = small("classes", most_rows=most) if "classes" in names_in_archive else None
+                groups = small(pick(self.groups, (), option="groups"), most_rows=most) if self.groups else None
+                intervals = [small(pick(name, (), option="rhythm"), most_rows=most) for name in self.rhythm]
                 numbers: dict[str, float] = {name: _number(archive, name, file) for name in NUMBERS if name in names_in_archive}
         except RequestError:
             raise

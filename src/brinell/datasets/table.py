@@ -24,8 +24,9 @@ from brinell.core.class_names import check_unique
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Part, StoredArrays, join_columns, scaled
-from brinell.datasets._files import existing_path, first_row
+from brinell.datasets._files import first_row
 from brinell.datasets._labels import Labels
 
 __all__ = ["Table"]

@@ -14,7 +14,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +27,9 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least, at_most
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing_path, read_error
+from brinell.datasets._files import read_error
 from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
 __all__ = ["VideoFolder"]
@@ -220,11 +221,8 @@ def _decode(file: Path) -> Iterator[Any]:
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
-    failure: UnreadableError | None = None
     for file in files:
-        try:
-            if (frame := next(_decode(file), None)) is not None:
-                return frame.height, frame.width
-        except UnreadableError as error:
-            failure = failure or error
-    raise RequestError(str(failure or f"{files[0]} holds no frame: take it out"))
+        with suppress(UnreadableError, StopIteration):
+            frame = next(_decode(file))
+            return frame.height, frame.width
+    raise RequestError(f"{files[0]} does not decode, and no other video does: fetch them again")

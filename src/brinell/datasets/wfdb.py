@@ -33,8 +33,9 @@ from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
-from brinell.datasets._files import csv_file, existing_path
+from brinell.datasets._files import csv_file
 from brinell.datasets._labels import Labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 

@@ -6,8 +6,8 @@ from typing import Any
 from brinell import plugins
 from brinell.core.data import Dataset
 from brinell.core.errors import RequestError
+from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import BoundsError
-from brinell.datasets._files import existing_path
 from brinell.datasets.bench import manifest_of
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY

@@ -69,14 +69,6 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     return OrderedModel(model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note)
 
 
-def names_of_file(file: Path) -> tuple[str, ...]:
-    """The names in a classes.json: a list of names, or of {index, name}, or a mapping of numbers to names."""
-    try:
-        return names_of_json(str(file), json.loads(bounded.text(file)))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"{file} is no JSON that can be read ({one_line(error, 100)}): correct it, or remove it") from None
-
-
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
     """The names of classes in JSON; refuses what is no list or mapping of names."""
     pairs: list[tuple[Any, Any]] = []
@@ -103,7 +95,10 @@ def names_beside(*files: str | Path) -> tuple[str, ...]:
     for file in files:
         beside = Path(file).expanduser().parent / CLASSES_FILE
         if str(file) and beside.is_file():
-            return names_of_file(beside)
+            try:
+                return names_of_json(str(beside), json.loads(bounded.text(beside)))
+            except (OSError, ValueError, RecursionError) as error:
+                raise RequestError(f"{beside} is no JSON that can be read ({one_line(error, 100)}): correct it") from None
     return ()
 
 

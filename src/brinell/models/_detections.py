@@ -110,10 +110,3 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
         raise RequestError(
             f"the decode function of {name} fails on {tuple(raw.shape)} ({type(error).__name__}: {one_line(error)})"
         ) from None
-
-
-def access_note(name: str) -> str:
-    """The line on a detector without gradients."""
-    return (
-        f"{name} answers final boxes, without gradients: attacks that ask for scores alone are offered, such as square and rlab"
-    )

@@ -18,7 +18,7 @@ from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check
 from brinell.core.values import obstacle_of
 from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
 from brinell.models._content import digest_of
-from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
+from brinell.models._detections import box_form, is_box_list, pad_boxes
 from brinell.models._outputs import Output, find_output, note_of, pick
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
@@ -214,7 +214,8 @@ class TorchModel:
             )
         elif is_image and answer.ndim == 3 and sides[1] > 4:
             self._map = box_form(answer, len(answer), max(self.domain.shape[1:]), self.name, final=self._is_final)
-            self._notes += (access_note(self.name),) if self._is_final else ()
+            if self._is_final:
+                self._notes += (f"{self.name} answers final boxes, without gradients: attacks ask it for scores",)
         elif answer.ndim != 2:
             raise RequestError(
                 f"{self.name} answers one input of the {self.domain.kind}s of shape {self.domain.shape} with shape "

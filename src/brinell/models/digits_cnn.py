@@ -21,10 +21,9 @@ from uuid import uuid4
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.splits import digits
@@ -98,9 +97,11 @@ class DigitsCnn:
     def _train(self, network: nn.Module) -> None:
         recipe = recipe_of(self.width, self.seed)
         file = cache_file(recipe)
-        if (state := _read_cache(file, network)) is not None:
-            network.load_state_dict(state)
-            return
+        if file.exists():
+            try:
+                return load_weights_file(network, str(file))
+            except RequestError as error:
+                _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
         with _one_thread():
             train(network, self.seed)
         _write_cache(network, file, recipe)
@@ -166,21 +167,6 @@ def cache_file(recipe: dict[str, Any] = RECIPE) -> Path:
     """Cache file for the weights of a recipe."""
     key = hashlib.blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=8).hexdigest()
     return cache_folder() / f"digits-cnn-{key}.safetensors"
-
-
-def _read_cache(file: Path, network: nn.Module) -> dict[str, Tensor] | None:
-    if not file.exists():
-        return None
-    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
-    try:
-        state = {name: torch.from_numpy(array) for name, array in stored.read(file)[1].items()}
-    except (RequestError, ValueError, OSError) as error:
-        _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
-        return None
-    if {name: tensor.shape for name, tensor in state.items()} != expected:
-        _log.warning("%s is damaged: training digits-cnn again", file)
-        return None
-    return state
 
 
 def _write_cache(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:

@@ -130,16 +130,9 @@ class HuggingFace:
             return getattr(transformers, kind).from_pretrained(source, **options)
         except Exception as error:
             raise RequestError(
-                f"hf:{self.path} has no processor that can be read ({_cause(error)}): save it there by "
+                f"hf:{self.path} has no processor that can be read ({one_line(error, 160)}): save it there by "
                 "processor.save_pretrained, or, where the network takes inputs as they are, add &processor=false to the model"
             ) from None
-
-
-def _cause(error: Exception) -> str:
-    """Text of an error of transformers, up to the first address, in whole words."""
-    text = one_line(error, 400).partition("http")[0]
-    sentence = text.partition(". ")[0].rstrip(" .:,(")
-    return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
 
 
 @contextmanager

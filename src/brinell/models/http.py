@@ -59,11 +59,7 @@ class UnusableError(RefusedError):
 
 
 class BusyError(Exception):
-    """The server does not respond, or asks to come back after `seconds`."""
-
-    def __init__(self, text: str, seconds: float = 0.0) -> None:
-        super().__init__(text)
-        self.seconds = seconds
+    """The server does not respond, or asks to come back later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,17 +154,12 @@ class Server:
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((BusyError, UnusableError)),
             stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self.interrupted),
-            wait=lambda state: self._wait(options.backoff, state),
+            wait=tenacity.wait_exponential(options.backoff, LONGEST_WAIT),
             sleep=tenacity.sleep_using_event(self.interrupted),
             after=lambda state: self._count(str(state.outcome.exception())),  # type: ignore[union-attr]
             reraise=True,
         )
         weakref.finalize(self, self._client.close)
-
-    @staticmethod
-    def _wait(backoff: float, state: Any) -> float:
-        least: float = getattr(state.outcome.exception(), "seconds", 0.0)
-        return min(max(backoff * 2.0 ** int(state.attempt_number - 1), least), LONGEST_WAIT)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
         """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body."""
@@ -196,8 +187,7 @@ class Server:
             raise BusyError(f"{self._masked(str(error)):.160}" or type(error).__name__) from None
         status = f"HTTP {response.status_code}"
         if response.status_code in NOT_NOW:
-            seconds = response.headers.get("Retry-After", "")
-            raise BusyError(status, float(seconds) if seconds.isdecimal() else 0.0)
+            raise BusyError(status)
         try:
             content = json.loads(response.content)
         except (ValueError, RecursionError):

@@ -24,7 +24,7 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.file_content import check_graph
 from brinell.core.model import Model
 from brinell.core.settings import at_least, at_most
-from brinell.core.user_files import path_hint
+from brinell.core.user_files import existing_path
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_of_json
 from brinell.models._detections import Decoder, decode_raw, open_decoder
@@ -35,8 +35,6 @@ __all__ = ["Onnx"]
 
 METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
-MOST_METADATA = 1 << 22
-"""Maximum number of characters of these names."""
 
 Layout = Literal["first", "last"]
 Array = np.ndarray[Any, Any]
@@ -78,11 +76,7 @@ class Onnx:
 
     def __call__(self, domain: Domain) -> Model:
         """Open the file and send it random inputs."""
-        file = Path(self.path).expanduser()
-        if not self.path:
-            raise RequestError("'onnx' names no file: write onnx:FILE")
-        if not file.is_file():
-            raise RequestError(f"there is no file {str(file)!r}: check the path{path_hint(file)}")
+        file = existing_path(self.path, "file", "onnx:FILE")
         name = self.name or file.stem
         check_graph(file)
         digest, packed = digest_of(file)
@@ -121,7 +115,7 @@ class Network:
         if self.sides is not None:
             self.notes += (f"{name} takes inputs of shape {self.sides}: those of the data are flattened row by row",)
         if self.batch is not None:
-            self.notes += (f"{name} takes {_count_text(self.batch)} at a time, and is asked that many",)
+            self.notes += (f"{name} was exported for batches of {self.batch}, and is asked in such batches",)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
         """The function around a second session of the same network."""
@@ -186,8 +180,6 @@ def _class_names(session: Any, name: str) -> tuple[str, ...]:
     if key is None:
         return ()
     subject, text = f"metadata {key} of {name}", metadata[key].strip()
-    if len(text) > MOST_METADATA:
-        raise RequestError(f"{subject} holds {len(text)} characters: name the classes in at most {MOST_METADATA}")
     for read in (json.loads, ast.literal_eval):
         try:
             content = read(text)
@@ -230,7 +222,3 @@ def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: 
             "layout=first or layout=last"
         )
     return layout == "last", tuple(sides)
-
-
-def _count_text(inputs: int) -> str:
-    return "one input" if inputs == 1 else f"{inputs} inputs"

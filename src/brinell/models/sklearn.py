@@ -23,7 +23,7 @@ from brinell.core import bounded
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Model
-from brinell.core.user_files import path_hint
+from brinell.core.user_files import existing_path
 from brinell.models._answers import LogitModel
 from brinell.models._function import ARRAYS, FunctionModel
 
@@ -51,11 +51,7 @@ class Sklearn:
 
     def __call__(self, domain: Domain) -> Model:
         """Load the estimator and call it once."""
-        file = Path(self.path).expanduser()
-        if not self.path:
-            raise RequestError("'sklearn' names no file: write sklearn:FILE.skops")
-        if not file.is_file():
-            raise RequestError(f"there is no file {str(file)!r}: check the path{path_hint(file)}")
+        file = existing_path(self.path, "file", "sklearn:FILE.skops")
         content = bounded.read(file, MOST_BYTES)
         with bounded.decoding(file, len(content)):
             estimator = _load(file, content, self.trusted)
