@@ -73,7 +73,6 @@ def with_logits(
         costs = manifest.setdefault("probes", {}).setdefault(name, {"forwards": 0, "backwards": 0})
 
         def count(forwards: int, backwards: int) -> None:
-            """Add passes to the costs of recognising the answers."""
             costs["forwards"] += forwards
             costs["backwards"] += backwards
 

@@ -106,7 +106,6 @@ def _criterion(plan: Plan) -> dict[str, Any]:
 
 
 def _surrogate_facts(source: ModelSource) -> dict[str, Any]:
-    """A surrogate's entry in the manifest."""
     return {"name": source.name, "spec": source.spec, **source.facts}
 
 

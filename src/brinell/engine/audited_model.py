@@ -105,6 +105,5 @@ class AuditedModel:
                 self.run.save_manifest()
 
     def _section(self, key: str) -> dict[str, Any]:
-        """The model's entry in a section of the manifest."""
         section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(self.source.name, {})
         return section

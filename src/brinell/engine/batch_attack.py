@@ -160,7 +160,6 @@ class BatchAttack:
         return result
 
     def _criterion(self, targeted: Any, logits: Tensor) -> Criterion:
-        """The criterion of success: misclassification, or one target class per sample."""
         if targeted is None:
             return MISCLASSIFIED
         if _is_list(targeted):

@@ -139,7 +139,6 @@ def attacks_title(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
 
 
 def _build_stage(spec: str) -> Stage:
-    """Build a stage from its spec, such as `apgd-ce?steps=20&when=masked`."""
     name, path, options = plugins.parse(spec)
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
@@ -208,7 +207,6 @@ def _parse_share(spec: str, name: str, options: dict[str, str]) -> float | None:
 
 
 def _parse_flag(spec: str, name: str, options: dict[str, str]) -> bool:
-    """Take a flag, true or false, out of the options; False if it is not given."""
     text = options.pop(name, "false")
     if text not in ("true", "false"):
         raise RequestError(f"{name} is {text!r} in {spec!r}: it is true or false")
@@ -216,7 +214,6 @@ def _parse_flag(spec: str, name: str, options: dict[str, str]) -> bool:
 
 
 def _parse_choice(spec: str, key: str, options: dict[str, str], choices: frozenset[str]) -> str | None:
-    """Take the option `key`, one of the words in `choices`, out of the options; None if it is not given."""
     text = options.pop(key, None)
     if text is not None and text not in choices:
         raise RequestError(f"{key} is {text!r} in {spec!r}: it is one of {', '.join(sorted(choices))}")
@@ -224,7 +221,6 @@ def _parse_choice(spec: str, key: str, options: dict[str, str], choices: frozens
 
 
 def _parse_eot(spec: str, text: str) -> int:
-    """The number of averaged answers, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise RequestError(f"eot is {text!r} in {spec!r}: it is the number of answers that are averaged, 1 or more")
     return int(text)

@@ -27,7 +27,6 @@ def check_clean(audited: AuditedModel) -> Records:
     missing = np.flatnonzero(~np.isin(plan.ids, records.sample_id))
 
     def fail(index: int, error: ModelError) -> Records:
-        """Row of a sample that the model cannot answer."""
         audited.fail(CLEAN, int(plan.ids[index]), str(error))
         return _rows(audited, np.array([index]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
 
@@ -44,7 +43,6 @@ def check_clean(audited: AuditedModel) -> Records:
 
 
 def _predict(audited: AuditedModel, index: Array) -> Records:
-    """Rows of some samples, with the model's answers."""
     start = time.perf_counter()
     plan, model, room = audited.plan, audited.model, audited.sizer
     x = audited.load(plan.ids[index])

@@ -184,7 +184,6 @@ def answer_difference(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _largest_difference(first: Tensor, second: Tensor) -> float:
-    """Largest difference of two sets of answers over all samples."""
     return float(answer_difference(first, second).amax())
 
 

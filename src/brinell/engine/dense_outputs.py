@@ -99,7 +99,6 @@ def open_subject(dataset: Dataset, model: Model, text: str | None, first: Sequen
     form = fit_boxes(model, dataset, first, device)
 
     def make_boxes(objects: Any) -> Criterion:
-        """The criterion for these objects."""
         return BoxCriterion(error=error, scene=Scene.of(objects, device), form=form, threshold=end)
 
     return DenseSubject(model=model, dataset=dataset, task=truth.task, text=text, make=make_boxes)
@@ -174,7 +173,6 @@ def map_criterion(text: str, names: Sequence[str], model: MapModel, device: torc
     classes = model.output.classes
 
     def make(masks: Array) -> MapCriterion:
-        """The criterion of these masks."""
         tensor = torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(device)
         if name == "gone":
             return ClassGone(masks=tensor, classes=classes, label=int(value))

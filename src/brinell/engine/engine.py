@@ -179,7 +179,6 @@ class ModelAudit:
         return [stage for stage in self.plan.stages if stage.name not in self.source.skipped and not self.checks.waits(stage)]
 
     def _models_after(self) -> int:
-        """Number of models that follow this one."""
         names = [source.name for source in self.plan.models]
         return len(names) - names.index(self.source.name) - 1
 

@@ -120,7 +120,6 @@ def _expand(item: str) -> list[Fraction]:
 
 
 def _number(text: str) -> Fraction:
-    """One budget as an exact fraction."""
     try:
         top, slash, bottom = text.partition("/")
         value = _exact(top) / _exact(bottom) if slash else _exact(text)
@@ -147,7 +146,6 @@ def _denominator(item: str) -> int:
 
 
 def _write(value: Fraction, denominator: int) -> str:
-    """A budget as text over the denominator, such as 8/255."""
     if denominator == 1 or value == 0:
         return f"{float(value):.6g}"
     return f"{float(value * denominator):.6g}/{denominator}"

@@ -196,11 +196,9 @@ class GradientCheck:
             self._count = count
 
     def _rows(self) -> Tensor:
-        """Indices of all samples."""
         return torch.arange(self._count, device=self._x.device)
 
     def _agreement(self, rows: Tensor, signs: Tensor, share: float) -> Agreement:
-        """Agreement of predicted and real changes along the signs."""
         return agreement(*self._changes(rows, signs, share))
 
     def _changes(self, rows: Tensor, signs: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -364,5 +364,4 @@ class ModelChecks:
 
 
 def _finite(value: float) -> float | None:
-    """The value; None if it is infinite or NaN."""
     return value if math.isfinite(value) else None

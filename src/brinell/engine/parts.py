@@ -104,7 +104,6 @@ class ServedMaker(PartMaker):
         by_name = {part.name: part for part in parts}
 
         def answer(task: tuple[str, Mapping[str, bytes]]) -> tuple[dict[str, Any], dict[str, bytes]]:
-            """The values of a part and its files."""
             name, needed = task
             for file, content in needed.items():
                 (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +151,6 @@ def make_folder(job: Job, work: Work, *, resume: bool, pool: Pool | Channel | No
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Read the record of a part."""
     try:
         record = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:

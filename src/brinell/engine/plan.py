@@ -235,7 +235,6 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
 
 
 def _open_surrogate(spec: str, dataset: Dataset) -> ModelSource:
-    """Open a surrogate, which must give gradients."""
     opener = model_opener(spec, dataset)
     model: Model = check_complete(Model, opener())
     check_gradients(model)
@@ -306,7 +305,6 @@ def device_names() -> list[str]:
 
 
 def _check_queries(stage: Stage, request: Request) -> None:
-    """Refuse a query limit below the cost of one question."""
     minimum = question_cost(stage.eot, request.precision)
     if request.queries is not None and request.queries < minimum:
         raise RequestError(
@@ -320,7 +318,6 @@ def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
     plugin = build_source("model", spec)
 
     def open_model() -> Model:
-        """The model for this data set, with its answers in the order of the data's classes."""
         model: Model = (
             plugin.open_for(dataset.domain, len(dataset.classes) or None)
             if isinstance(plugin, KnowsClasses)

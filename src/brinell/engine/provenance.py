@@ -69,7 +69,6 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
-    """Version of a package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -77,7 +76,6 @@ def _version(name: str) -> str | None:
 
 
 def _cpu() -> str:
-    """Name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

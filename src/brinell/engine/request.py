@@ -44,7 +44,6 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
 
 
 def _check_device(name: str) -> str:
-    """Refuse a device that torch does not know."""
     kind, colon, number = name.partition(":")
     if kind not in DEVICES or (colon and not number.isdecimal()):
         raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1")
@@ -60,7 +59,6 @@ Device = Annotated[
 
 
 def _check_foreign(path: str) -> None:
-    """Refuse a path of another system."""
     try:
         check_foreign(path)
     except RequestError as error:
@@ -122,11 +120,9 @@ class BaseRequest(BaseModel):
         """Values of a request whose paths and specs have home folders in full; the type of a field says whether it names one."""
 
         def full(value: Any) -> Any:
-            """A value with its path in full."""
             return expand_home(str(value)) if isinstance(value, str | PurePath) else value
 
         def all_full(value: Any) -> Any:
-            """A value or a list of values with its paths in full."""
             return type(value)(map(full, value)) if type(value) in (list, tuple) else full(value)
 
         marks = {name: cls.names_of(name) for name in values}

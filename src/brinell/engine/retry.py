@@ -50,13 +50,11 @@ def attack_group(setting: AttackSetting, group: Group, fail: FailHandler) -> Res
     """Run `run_attack` on a group; a sample on which the model fails gets a row with that outcome."""
 
     def fail_row(row: int, error: ModelError) -> Result:
-        """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))
         index = np.array([row])
         return Result(records=make_rows(setting, group, index, str(Outcome.FAILED)), arrays={}, remarks=())
 
     def work(index: Array) -> Result:
-        """Attack some samples of the group."""
         return run_attack(setting, group.select(index))
 
     return merge_results(run_in_halves(work, np.arange(len(group.x)), fail_row, setting.model, group.x.device))

@@ -125,7 +125,6 @@ def _folder_plugin(kind: Kind, folder: Path) -> str:
 
 
 def _suffixes(folder: Path) -> set[str]:
-    """File suffixes in a folder, in lower case."""
     return {file.suffix.lower() for file in islice(folder.iterdir(), MAX_ENTRIES)}
 
 

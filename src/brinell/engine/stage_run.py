@@ -83,7 +83,6 @@ class GroupQueue:
         return waiting >= self._size or (waiting >= SMALLEST and under_way < self._spare) or bool(waiting and not under_way)
 
     def _append_group(self) -> OpenGroup:
-        """Move the next samples of the queue into a group."""
         index, self._queue = self._queue[: self._size], self._queue[self._size :]
         self.groups.append(OpenGroup(index, self.broken[index] - 1))
         return self.groups[-1]
@@ -149,7 +148,6 @@ class AttackRun:
         return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
 
     def _task(self, group: OpenGroup) -> GroupTask:
-        """The samples of a group with their clean answers."""
         state, index = self._state, group.index
         return GroupTask(
             model=self.audited.source.name,
@@ -176,7 +174,6 @@ class AttackRun:
         self._add_answers(group, result.records)
 
     def _add_answers(self, group: OpenGroup, records: Records) -> None:
-        """Add what came of a group."""
         levels = self.plan.levels
         broken = np.where(has_broken(records), np.searchsorted(levels, np.ma.getdata(records.broken)), len(levels))
         group.answer = broken, (broken == 0) | (broken == len(levels)) | (self._stage.attack.family == "minimal")

@@ -131,7 +131,6 @@ class StraightThrough(TorchFunctionMode):
         return out
 
     def _record(self, decision: Tensor, soft: Tensor) -> None:
-        """Remember the soft value behind a decision."""
         self._soft[id(decision)] = (decision, soft)
 
     def _soft_values(self, decision: Any) -> Tensor | None:
@@ -140,5 +139,4 @@ class StraightThrough(TorchFunctionMode):
 
 
 def _floats(x: Any) -> bool:
-    """True for a floating-point tensor."""
     return isinstance(x, Tensor) and x.is_floating_point()

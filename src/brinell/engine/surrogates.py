@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import ModelError, RequestError
+from brinell.core.errors import ModelError, RequestError, short
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
 
-MOST_NAMED = 3
-"""Classes that a message names at most."""
 TRIALS = 4
 """Random inputs at which a surrogate is tried."""
 
@@ -41,19 +39,12 @@ def check_gradients(model: Model) -> None:
 
 
 def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
-    """Refuse a surrogate of a policy file whose classes are other ones than those of the data.
-
-    Raises:
-        RequestError: they are.
-    """
+    """Refuse a surrogate of a policy file whose classes are other ones than those of the data."""
     learned = model.info.class_names
     if learned and names and tuple(learned) != tuple(names):
-        classes = [
-            f"{len(group)} ({', '.join(group[:MOST_NAMED])}{', ...' * (len(group) > MOST_NAMED)})" for group in (learned, names)
-        ]
         raise RequestError(
-            f"{model.name} tells {classes[0]} classes apart, and {data} has {classes[1]}: train a policy on this data by "
-            "brinell train-agent, or leave out policy="
+            f"{model.name} tells {short(learned)} apart, and {data} has {short(names)}: train a policy on this data by brinell "
+            "train-agent, or leave out policy="
         )
 
 

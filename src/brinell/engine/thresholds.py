@@ -53,7 +53,6 @@ TRUE_EXAMPLE, WRONG_EXAMPLE = '"true<0.1"', '"class=NAME>0.9"'
 
 
 def _probability(criterion: str, text: str) -> float:
-    """The number of a threshold, between 0 and 1."""
     try:
         value = float(text)
     except ValueError:

@@ -66,7 +66,6 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
 
 
 def _problem(error: Any, annotation: Any) -> str:
-    """What is wrong with a value, in words."""
     words = listed_words(annotation)
     if error["type"] in LIMITS:
         return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"

@@ -146,7 +146,6 @@ class Layout:
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _restoration(self, path: Path) -> str:
-        """What to do about a missing file."""
         if not self.resumable:
             return "restore it from a copy of the folder"
         return f"{self.command} {option('resume')} {option('out', str(path))} makes it again"

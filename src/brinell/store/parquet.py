@@ -32,7 +32,6 @@ def write_table(path: Path, table: Any, *, durable: bool = True, **settings: Any
     """Write an Arrow table as one Parquet file with checksums of its pages, atomically; `durable` as in `write_atomically`."""
 
     def fill(temporary: Path) -> None:
-        """Write the table."""
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True, **settings)
 
     write_atomically(path, fill, durable=durable)

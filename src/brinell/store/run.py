@@ -11,7 +11,7 @@ import numpy as np
 from brinell.core.errors import RequestError, option
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records, has_broken
 from brinell.store import parquet, rows
-from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
+from brinell.store.files import names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.row_rules import Violation, find_violations, make_cells
 from brinell.store.run_manifest import RunManifest, cells_of
@@ -211,7 +211,6 @@ class Run:
         samples = {str(int(sample)) for sample in ids}
 
         def is_wanted(name: str) -> bool:
-            """True if an array is to be read."""
             sample, slash, _ = name.partition("/")
             return sample in samples and (extras if slash else inputs)
 
@@ -276,11 +275,6 @@ class Run:
         for key in keys:
             for path in self._files("records", f"group-{cell}-{key}.*") + self._files("arrays", f"group-{cell}-{key}.*"):
                 path.unlink()
-
-    def digests(self) -> dict[str, str]:
-        """Hash of every records and arrays file, by its path in the folder."""
-        files = self._files("records", "*.parquet") + self._files("arrays", "*.safetensors")
-        return {path.relative_to(self.path).as_posix(): digest(path) for path in files}
 
 
 def merge_attacks(attacks: Sequence[Records]) -> Records:

@@ -105,7 +105,6 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
 
 
 def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `ssh-keygen -Y`, if it is installed."""
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
@@ -120,6 +119,5 @@ def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subp
 
 
 def _reason(outcome: subprocess.CompletedProcess[str]) -> str:
-    """Why ssh-keygen refused, in its own words."""
     lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
     return lines[-1][:200] if lines else f"exit code {outcome.returncode}"
