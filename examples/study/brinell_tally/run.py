@@ -7,14 +7,9 @@ import torch
 from brinell.core.streams import Streams
 from brinell.store import rows
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.work import classes, open_plan
+from brinell.studies.work import classes
 
-from .records import Predictions
-
-
-def make_plan(call: Call) -> Plan:
-    """Open the data and the model, and select the samples."""
-    return open_plan(call, Plan)
+from .result import Predictions
 
 
 def pieces(plan: Plan, call: Call) -> list[Piece]:
