@@ -75,7 +75,7 @@ def test_recommendations_follow_from_all_pairs(tmp_path):
             (x, y), train=(z, w), norm=list(DISTANCES), conditions=["label", "interpolation"], fraction=fraction, allow=allow,
             out=tmp_path / str(seed),
         )  # fmt: skip
-        assert (result.n, result.fraction, result.allow, len(result.classes)) == (15, fraction, allow, 3)
+        assert (result.n, result.request.fraction, result.request.allow, len(result.classes)) == (15, fraction, allow, 3)
         for norm in DISTANCES:
             check_norm(result, norm, x, y, (z, w), fraction, allow)
         for heat in result.heat:

@@ -38,11 +38,11 @@ def craft_examples(
     present = np.unique(labels)[:MOST_CLASSES]
     norm = "linf" if "linf" in facts["norms"] else facts["norms"][0]
     limits = sample_limits(facts, samples, norm)
-    recommended = conditions.common_budget(limits, facts["allow"], norm == "l0").eps
-    budgets = conditions.budgets(limits, labels, "class", facts["allow"], norm == "l0")
+    recommended = conditions.common_budget(limits, facts["request"]["allow"], norm == "l0").eps
+    budgets = conditions.budgets(limits, labels, "class", facts["request"]["allow"], norm == "l0")
     span = float((points.domain.bounds()[1] - points.domain.bounds()[0]).max())
     visible = conditions.select_limits(limits, [conditions.LABEL, conditions.INTERPOLATION])
-    sound = conditions.common_budget(visible, facts["allow"], norm == "l0").eps if visible else np.inf
+    sound = conditions.common_budget(visible, facts["request"]["allow"], norm == "l0").eps if visible else np.inf
     usual = (u * span for u in USUAL) if norm == "linf" else ()
     eps = sorted({e for e in (recommended, sound, *usual) if np.isfinite(e) and e > 0})
     shape, records, pictures = points.domain.shape, [], []

@@ -10,7 +10,7 @@ import numpy as np
 
 from brinell.core.record import Array
 from brinell.reports.numbers import distance
-from brinell.studies.epsilon import conditions
+from brinell.studies.epsilon import EpsilonRequest, conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
 from brinell.studies.epsilon.records import NORMS, load_folder, sample_limits
 from brinell.studies.epsilon.result import (
@@ -45,8 +45,7 @@ def summarise(folder: Path) -> EpsilonResult:
         n=facts["data"]["n"],
         classes=facts["data"]["classes"],
         conditions=facts["conditions"],
-        fraction=facts["fraction"],
-        allow=facts["allow"],
+        request=EpsilonRequest.model_validate(facts["request"]),
         heat=[
             Heat(norm=norm, means=[[_finite(v) for v in row] for row in means.tolist()])
             for norm, means in _in_norm_order(arrays["means"])
@@ -83,7 +82,7 @@ def find_outline(facts: Mapping[str, Any], samples: Mapping[str, Array], crafted
     if facts["norms"][0] != OUTLINED or "l2" not in facts["norms"]:
         return None
     limit, within = (
-        _recommendation(None, sample_limits(facts, samples, norm), float(facts["allow"]), False).sound
+        _recommendation(None, sample_limits(facts, samples, norm), float(facts["request"]["allow"]), False).sound
         for norm in (OUTLINED, "l2")
     )
     if not limit or not within:
@@ -103,7 +102,7 @@ def recommend(
 ) -> NormRecommendation:
     """Recommend eps for the data set, each class and each sample in one norm; `outline` may end it below the sound budget."""
     limits, labels = sample_limits(facts, samples, norm), samples["labels"]
-    integer, allow = norm == "l0", float(facts["allow"])
+    integer, allow = norm == "l0", float(facts["request"]["allow"])
     budgets, reasons = conditions.sample_budgets(limits)
     overall = _recommendation(None, limits, allow, integer)
     classes = np.unique(labels).tolist()
@@ -152,14 +151,15 @@ def _recommendation(label: int | None, limits: Mapping[str, Array], allow: float
 
 
 def _explain_limit(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
-    name, share = distance(norm), f"{100 * facts['allow']:g} % of the samples"
+    name, request = distance(norm), facts["request"]
+    share = f"{100 * request['allow']:g} % of the samples"
     texts = {
-        LABEL: f"a change on more than {share} could cover {100 * facts['fraction']:g} % of the distance to a sample "
+        LABEL: f"a change on more than {share} could cover {100 * request['fraction']:g} % of the distance to a sample "
         "of another class, so the label may become wrong",
         INTERPOLATION: f"more than {share} could turn into another sample of their class, so "
         "an error may be a generalisation error",
         PERCEPTION: f"the change is noticeable on more than {share} "
-        f"(SSIM below {facts['ssim']:g} or PSNR below {facts['psnr']:g} dB)",
+        f"(SSIM below {request['ssim']:g} or PSNR below {request['psnr']:g} dB)",
     }
     if eps is None:
         return f"No measured condition limits eps in {name}."
@@ -219,9 +219,10 @@ def _advice(
 
 def _short_reason(reason: str, facts: Mapping[str, Any]) -> str:
     """Clause that says which condition breaks above a sound budget."""
-    share, distance = f"{100 * facts['allow']:g} % of the samples", f"{100 * facts['fraction']:g} % of the distance"
+    request = facts["request"]
+    share, part = f"{100 * request['allow']:g} % of the samples", f"{100 * request['fraction']:g} % of the distance"
     return {
-        LABEL: f"above it, a change on more than {share} could cover {distance} to a sample of another class",
+        LABEL: f"above it, a change on more than {share} could cover {part} to a sample of another class",
         INTERPOLATION: f"above it, more than {share} could turn into another sample of their class",
     }.get(reason, "no other condition limits it")
 

@@ -70,7 +70,7 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
     if not limits:
         raise RequestError(f"{text!r} leaves no condition: {path or 'the data'} was judged by {', '.join(facts['conditions'])}")
     with fitting(Path(path)):
-        budgets = conditions.budgets(limits, samples["labels"], by, facts["allow"], norm == "l0")
+        budgets = conditions.budgets(limits, samples["labels"], by, facts["request"]["allow"], norm == "l0")
     units = budgets[ids]
     if not np.isfinite(units).all():
         raise RequestError(

@@ -17,7 +17,7 @@ from brinell.core.record import Array
 from brinell.manifest import Amount, Content, Count, DataFacts, Listing, Manifest, Number, Share, TableOf, misfit
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
-from brinell.studies.epsilon import conditions
+from brinell.studies.epsilon import EpsilonRequest, conditions
 
 Norm = Literal["linf", "l2", "l1", "l0"]
 NORMS = ("linf", "l2", "l1", "l0")
@@ -129,22 +129,10 @@ class EpsilonManifest(Manifest):
     """The norms of the recommended budgets."""
     conditions: Listing[Literal["label", "interpolation", "perception"]]
     """The conditions of a recommended budget."""
-    fraction: Amount
-    """The largest budget as a fraction of the distance to the nearest sample of another class."""
-    allow: Share
-    """The share of the samples on which a common budget may break a condition."""
     perception: TableOf[PerceptionFacts] = {}
     """Evidence for perceptibility, by norm."""
-    ssim: Number
-    """The smallest structural similarity of an unnoticed change."""
-    psnr: Number
-    """The smallest signal-to-noise ratio of an unnoticed change, in dB."""
-    pairs: Count
-    """The number of samples of each class in the subset; 0 for all."""
     subset_size: Count
     """The number of samples in the subset that measures means and perceptibility."""
-    seed: Count
-    """The seed of every random number."""
     usual: TableOf[Listing[UsualBudget]]
     """Effects of usual budgets on pictures, by norm."""
     background: Number | None
@@ -155,8 +143,8 @@ class EpsilonManifest(Manifest):
     """Notes on the data."""
     seconds: Amount
     """Wall time."""
-    request: dict[str, Any] = {}
-    """All settings of the request."""
+    request: EpsilonRequest
+    """All settings."""
     stored: Listing[StoredExample] = []
     """Stored adversarial examples of an audit on the page."""
     crafted: CraftedFacts
@@ -234,6 +222,6 @@ def sample_limits(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: 
         other_class=nearest("other"),
         same_class=nearest("same"),
         unnoticed=samples.get(f"{norm}.unnoticed"),
-        fraction=facts["fraction"],
+        fraction=facts["request"]["fraction"],
     )
     return conditions.select_limits(limits, facts["conditions"])

@@ -34,6 +34,7 @@ from brinell.reports.values import (
     Table,
 )
 from brinell.store.folder import PAGE
+from brinell.studies.epsilon import EpsilonRequest
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder, sample_limits
 from brinell.studies.result import ReportedResult
@@ -196,6 +197,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
 
     folder: str
     """The folder."""
+    request: EpsilonRequest
     data: str
     """Name of the data."""
     n: int
@@ -204,10 +206,6 @@ class EpsilonResult(ReportedResult, ClaimingResult):
     """Names of the classes."""
     conditions: list[str]
     """Conditions that the recommendations keep."""
-    fraction: float
-    """Label constancy: largest eps as a fraction of the distance to the nearest sample of another class."""
-    allow: float
-    """Share of the samples on which a common eps may break a condition."""
     heat: list[Heat]
     """Mean distances between classes."""
     surprises: list[Surprise]
@@ -274,7 +272,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
         sentences = [f"{name}: audit {bound}{clause}."]
         if sound is not None:
             sentences.append(
-                f"By distance alone, {eps_text(sound)} is sound: except on at most {100 * self.allow:.3g} % of the samples, no "
+                f"By distance alone, {eps_text(sound)} is sound: except on at most {self._allowed()} of the samples, no "
                 "change within it leads to another sample of the data."
             )
         if best.outline is not None:
@@ -354,7 +352,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
                 )
                 for entry in (norm.overall, *norm.per_class)
             ],
-            text=f"Largest budget that keeps every condition on all but {100 * self.allow:.3g} % of the samples of the class, "
+            text=f"Largest budget that keeps every condition on all but {self._allowed()} of the samples of the class, "
             f"and the condition that breaks first above it.{strict} Budgets of single samples: from {lowest} to {highest}, "
             f"half of them between {first} and {third}, median {middle}; limited by {limited}.",
             name=f"classes-{norm.norm}",
@@ -410,7 +408,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
             for entry in surprises.values()
         ]
         nearer = f"Nearer to another class than to themselves: {listed(pairs)}." if pairs else "No class is nearer to another."
-        most = f", at most {facts['pairs']} of a class" if facts["pairs"] else ""
+        most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
         source = "all pairs of samples" if heat.norm == "l2" else f"{counted(facts['subset_size'], 'sample')}{most}"
         names = [self._name(label) for label in range(len(heat.means))]
         return Table(
@@ -462,7 +460,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
 
     def _method(self, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         """How each condition is measured."""
-        similar = f"keep SSIM at {facts['ssim']:g} and PSNR at {facts['psnr']:g} dB"
+        similar = f"keep SSIM at {self.request.ssim:g} and PSNR at {self.request.psnr:g} dB"
         texts = {
             "people": "{n} answers of people in {folder}: people notice half of the changes of this size",
             "attacks": f"the stored adversarial examples of {{n}} samples in {{folder}}, scaled to this size, {similar}",
@@ -473,7 +471,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
         return [
             (
                 "label constancy",
-                f"eps is at most {self.fraction:g} of the distance to the nearest sample of another class, training data "
+                f"eps is at most {self.request.fraction:g} of the distance to the nearest sample of another class, training data "
                 "included. At a half, the balls around samples of different classes never meet, so a classifier can be right on "
                 "both. This is a rule of distances between samples: it does not say that a person still sees the class.",
             ),
@@ -485,7 +483,7 @@ class EpsilonResult(ReportedResult, ClaimingResult):
             ("perceptibility", " ".join([*seen, weak]) if PERCEPTION in self.conditions else "not measured"),
             (
                 "common eps",
-                f"At most {100 * self.allow:.3g} % of the samples may break each condition; without this allowance, a single "
+                f"At most {self._allowed()} of the samples may break each condition; without this allowance, a single "
                 "mislabelled sample would decide. The budget of a single sample breaks no condition.",
             ),
             (
@@ -496,6 +494,9 @@ class EpsilonResult(ReportedResult, ClaimingResult):
             ),
             *((note.code, note.text) for note in self.notes if note.code not in LEVELS),
         ]
+
+    def _allowed(self) -> str:
+        return f"{100 * self.request.allow:.3g} %"
 
     def _name(self, label: int | None) -> str:
         return "all samples" if label is None else class_name(self.classes, label)
