@@ -184,7 +184,7 @@ class ReviewResult(FolderResult):
         by = f" by {', '.join(people)}" if people else ""
         jumpy = self.catch and self.false_alarms / self.catch > JUMPY
         judge = Step(
-            f"open {JUDGE} in a browser, judge the pairs, and pass the file that it saves",
+            f"open FOLDER/{JUDGE} in a browser, judge the pairs, and pass the file that it saves",
             "brinell review FOLDER/run.toml --out FOLDER --resume --answers FILE",
         )
         return Report(
