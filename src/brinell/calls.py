@@ -25,8 +25,8 @@ from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
 from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
 from brinell.studies import register
+from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
-from brinell.studies.refusals import carry_out
 
 PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 """Keywords that say how models in memory take their inputs and what they answer."""

@@ -16,8 +16,8 @@ from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
+from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
-from brinell.studies.refusals import carry_out
 
 SETTINGS_FILE = "run.toml"
 """The file of settings in a folder of results, with which --resume goes on."""

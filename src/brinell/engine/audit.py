@@ -1,4 +1,4 @@
-"""The audit in one process on this machine: model after model."""
+"""Carries out the plan of an audit in a run folder, model after model; `model_audit` does the work on each."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,10 +11,10 @@ from brinell.core.criterion import MISCLASSIFIED, NotRejected
 from brinell.core.record import CLEAN
 from brinell.engine import provenance
 from brinell.engine.cells import clean_cell, stage_cell
-from brinell.engine.engine import ModelAudit
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.group_worker import AuditWorker, open_models
 from brinell.engine.job import Job, manifest_session
+from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.store.run import LAYOUT, Run

@@ -53,11 +53,7 @@ def write(run: Path) -> Path:
 
 
 def write_pages(run: Run) -> AuditResult:
-    """The same of an open run.
-
-    Returns:
-        The figures that the page shows.
-    """
+    """Write the tables and the page of an open run into its folder; returns the figures that the page shows."""
     result, html, csv = _render(run)
     save_page(run.path, html, csv)
     return result
@@ -91,7 +87,6 @@ def render_all(folder: Path) -> tuple[str, dict[str, str]]:
 
 def _render(run: Run) -> tuple[AuditResult, str, dict[str, str]]:
     """The figures of a run, its page and, by file name, its tables."""
-    # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records()
     result = audit_with_proofs(summarise(run.manifest, records, str(run.path)), run.path)
     comparisons = compare_all(run, records) if threshold_of(run.manifest) is None else []

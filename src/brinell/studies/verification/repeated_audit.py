@@ -27,7 +27,7 @@ from brinell.engine.audit import ACCUMULATED_KEYS, run_audit
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
-from brinell.engine.engine import ModelAudit
+from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.stage_run import AttackRun

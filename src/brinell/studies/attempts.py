@@ -1,4 +1,4 @@
-"""Carries a call out. If the device lacks memory or an operation, the call goes on with smaller batches or on the processor."""
+"""Attempts to carry a call out: where memory or an operation is missing, again with smaller batches or on the processor."""
 
 import re
 from collections.abc import Iterator
