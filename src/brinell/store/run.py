@@ -160,10 +160,6 @@ class Run:
         """The samples of which a finished stage keeps an adversarial input."""
         return {int(name) for name in self._array_names(model, attack) if "/" not in name}
 
-    def stored_extras(self, model: str, attack: str) -> set[int]:
-        """The samples of which a finished stage keeps other arrays."""
-        return {int(name.partition("/")[0]) for name in self._array_names(model, attack) if "/" in name}
-
     def _array_names(self, model: str, attack: str) -> set[str]:
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
