@@ -2,7 +2,7 @@
 
 <model>-hardened.safetensors    the hardened weights, a state dict
 checkpoints/last.safetensors    the state from which a training resumes
-changes.parquet                 answers of both models under changes that the training did or did not use
+changes/answers.parquet         answers of both models under changes that the training did or did not use
 before/  after/                 the audits, each a run folder of `brinell audit`
 """
 
@@ -31,7 +31,7 @@ from brinell.store.run import Run
 from brinell.studies.harden import HardenRequest
 from brinell.studies.result import Folder, FolderResult
 
-BEFORE, AFTER, CHANGES, CHECKPOINT = "before", "after", "changes.parquet", "checkpoints/last.safetensors"
+BEFORE, AFTER, CHANGES, CHECKPOINT = "before", "after", "changes/answers.parquet", "checkpoints/last.safetensors"
 STEPS, SEVERITY = 20, 3
 """Steps of PGD, and severity of the distortions, among the changes of the inputs."""
 MAX_NAMED = 4
