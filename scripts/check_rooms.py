@@ -29,7 +29,7 @@ CEILINGS = {
 """Lines of all kinds at most, by the folders of a room."""
 WHOLE = 60_000
 UNFINISHED = frozenset(
-    (".", "core", "attacks", "models", "rlab", "training", "engine", "store", "analysis", "report", "studies", "testing", "whole")
+    (".", "attacks", "rlab", "training", "engine", "store", "analysis", "report", "studies", "testing", "whole")
 )
 """Rooms whose lines are shown only, by their first folder."""
 SHORT = 8
