@@ -1,7 +1,6 @@
-"""The loop that fills the folder of an audit or study: begin or resume, make the parts, finish."""
+"""The folder of an audit or study: begun or resumed, filled, finished."""
 
 import operator
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -13,7 +12,6 @@ from pydantic import BaseModel
 
 from brinell.core.errors import RequestError, option
 from brinell.engine import provenance, toml
-from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.store import trust
 from brinell.store.files import write_text
@@ -67,20 +65,15 @@ def manifest_session(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         manifest |= provenance.machine_facts(job.device) | {
             key: previous.get(key, start) for key, start in job.accumulated.items()
         }
-        write_text(path / REQUEST, request_text(job, path))
+        write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.timestamp()}
         manifest[FILES] = layout.save(path, manifest)
 
 
-def request_text(job: Job, folder: Path) -> str:
-    """Text of the request file: settings, the command that repeats it, and the user's mark."""
-    return settings_text(job.layout, job.request, job.command, folder)
-
-
 def settings_text(layout: Layout, request: BaseRequest, command: str, folder: Path) -> str:
-    """The same text without a job; `command` repeats a request with objects in memory."""
+    """Text of the request file: settings, the command that repeats a request with objects in memory, and the user's mark."""
     repeat_command = command if IN_MEMORY in request.model_dump_json() else f"{layout.command} {REQUEST}"
     return trust.add_mark(folder, toml.dump(request, repeat_command))
 
@@ -99,28 +92,3 @@ def refuse_request(
     words = ", ".join(f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed)
     fallback = f"{inputs} or brinell itself has changed since it began"
     raise RequestError(f"{path} holds another {layout.noun} ({words or fallback}): choose another {option('out')}")
-
-
-def make_parts(
-    manifest: dict[str, Any],
-    sizes: Mapping[int, int],
-    make: Callable[[int], int],
-    progress: Progress,
-    *,
-    model: str,
-    stage: str,
-    forwards: int,
-) -> None:
-    """Make the missing parts one after another, and report them to `progress` as a stage of a model.
-
-    `sizes` are the numbers of samples of the missing parts; `make` writes a part and returns its number of fooled samples;
-    `forwards` is the largest cost per sample. The elapsed time is added to the manifest's `seconds`.
-    """
-    start, remaining, fooled = time.perf_counter(), sum(sizes.values()), 0
-    samples = remaining
-    progress.stage(model, stage, remaining, remaining * forwards)
-    for number, size in sizes.items():
-        fooled += make(number)
-        remaining -= size
-        progress.update_open(remaining, samples - fooled)
-    manifest["seconds"] += time.perf_counter() - start

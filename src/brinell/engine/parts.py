@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine.executor import Channel, Pool
-from brinell.engine.job import Job, refuse_request, request_text
+from brinell.engine.job import Job, refuse_request, settings_text
 from brinell.store.files import write_atomically, write_text
 from brinell.store.folder import LOCAL_PLAN, REQUEST, with_article
 
@@ -144,7 +144,7 @@ def make_folder(job: Job, work: Work, *, resume: bool, pool: Pool | Channel | No
                 )
         if not previous:
             request = job.request.model_dump(mode="json")
-            write_text(path / REQUEST, request_text(job, path))
+            write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
             work(PartMaker(path, pool))(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)

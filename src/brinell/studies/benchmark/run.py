@@ -9,7 +9,7 @@ from typing import Any
 from brinell.engine import provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.group_attack import predict, session
-from brinell.engine.job import Job, make_parts, manifest_session
+from brinell.engine.job import Job, manifest_session
 from brinell.engine.progress import Progress
 from brinell.rlab.agent import choose_policy
 from brinell.studies.benchmark import cards
@@ -59,7 +59,14 @@ def make_in_folder(
             ready_plan = _plan_with_logits(plan, manifest) if missing else plan
             block_size = manifest["block"]
             LAYOUT.save(out, manifest)
-            make_parts(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=_max_forwards(plan))
+            start, remaining, reached = time.perf_counter(), sum(sizes.values()), 0
+            samples = remaining
+            progress.stage(plan.facts["name"], "rlab", samples, samples * _max_forwards(plan))
+            for number, size in sizes.items():
+                reached += make_part(number)
+                remaining -= size
+                progress.update_open(remaining, samples - reached)
+            manifest["seconds"] += time.perf_counter() - start
         outcomes = folder.samples()["outcome"]
         manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}
     with LAYOUT.lock(out):
