@@ -121,13 +121,13 @@ def test_an_attack_from_python_goes_on_with_smaller_batches():
 def test_training_without_memory_is_one_line(tmp_path):
     (x, y), error = samples(64), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     network, settings = Around(error, limit=10), {"eps": "0.1", "epochs": 1, "batch_size": 16, "validation": 4}
-    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*batch_size[^\n]*$"):
+    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*--batch-size[^\n]*$"):
         brinell.harden(network, (x[:8], y[:8]), train=(x[8:], y[8:]), **settings, device=NAME, out=tmp_path / "run")
 
 
 def test_memory_for_no_input_is_one_line(tmp_path):
     (x, y), error = samples(4), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*of 1 inputs [^\n]*2.00 GiB[^\n]*device=.cpu.[^\n]*$"):
+    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*of 1 inputs [^\n]*2.00 GiB[^\n]*--device cpu[^\n]*$"):
         brinell.smooth(Around(error), (x, y), **SMOOTH, batch_size=2, device=NAME, out=tmp_path / "run")
 
 
@@ -164,7 +164,7 @@ def test_a_model_half_on_the_processor():
     with second_device():
         network = mlp()
         network[1].to(NAME)
-        with pytest.raises(RequestError, match=r"does not lie on one device .*3.weight.*model.to\(device\).*device_map"):
+        with pytest.raises(RequestError, match=r"^[^\n]*tensors of two devices[^\n]*$"):
             TorchModel(network, DOMAIN)
 
 
@@ -179,14 +179,10 @@ class Remembering(nn.Module):
         return self.network(x - (torch.full((6,), 0.5) if self.mean is None else self.mean))
 
 
-@pytest.mark.parametrize(("has_mean", "remedy"), [(True, "mean stays behind .*register_buffer"), (False, "device=x.device")])
-def test_a_tensor_that_stays_behind(has_mean, remedy):
+@pytest.mark.parametrize("has_mean", [True, False])
+def test_a_tensor_that_stays_behind(has_mean):
     model = TorchModel(Remembering(has_mean), DOMAIN)
-    with (
-        second_device(),
-        model.info.session(NAME),
-        pytest.raises(ModelError, match=f"(?s)^[^\n]*one device[^\n]*{remedy}[^\n]*$"),
-    ):
+    with second_device(), model.info.session(NAME), pytest.raises(ModelError, match="^[^\n]*tensors of two devices[^\n]*$"):
         ask(model, torch.rand(2, 6, device=NAME))
 
 
