@@ -171,7 +171,7 @@ class _Walk:
             first = torch.lerp(start[rows], middle[rows], per_sample(share.clamp(max=1), clean))
             return self.threat.domain.clamp(torch.lerp(first, clean[rows], per_sample((share - 1).clamp(min=0), clean)))
 
-        share, inside, outside = self.share.clone(), torch.zeros_like(self.share), torch.full_like(self.share, 2.0)
+        share, interior, outside = self.share.clone(), torch.zeros_like(self.share), torch.full_like(self.share, 2.0)
         above, below = torch.zeros_like(share), torch.full_like(share, -1.0)
         for look in range(LOOKS):
             rows = self.open(self.walks)
@@ -179,15 +179,15 @@ class _Walk:
                 break
             margin = torch.zeros_like(share).index_copy_(0, rows, self.oracle.loss(self.batch.ids[rows], at(share[rows], rows)))
             is_inside = margin > 0
-            inside, above = torch.where(is_inside, share, inside), torch.where(is_inside, margin, above)
+            interior, above = torch.where(is_inside, share, interior), torch.where(is_inside, margin, above)
             outside, below = torch.where(is_inside, outside, share), torch.where(is_inside, below, margin)
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
-            between = inside + (outside - inside) * part
+            between = interior + (outside - interior) * part
             share = torch.where(
-                inside == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), between)
+                interior == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), between)
             )
         rows = torch.arange(len(share), device=share.device)
-        self.x, self.share = torch.where(per_sample(self.walks, clean), at(inside, rows), self.x), inside.clamp(1e-3, 1.5)
+        self.x, self.share = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x), interior.clamp(1e-3, 1.5)
         size = self.threat.distance.size(self.x - clean)
         closer = self.walks & (size < self.size)
         self.size = torch.where(closer, size, self.size)

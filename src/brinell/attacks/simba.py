@@ -136,10 +136,10 @@ class _Directions:
         found = torch.zeros(n, self._order.shape[1], device=which.device)
         if not self._waves:
             return found.scatter_(1, which, 1.0).reshape(n, *self._shape)
-        wave, rest = torch.ones(n, 1, device=which.device), which[:, 0] % places
+        wave, remainder = torch.ones(n, 1, device=which.device), which[:, 0] % places
         for side, waves in zip(reversed(self._grid), reversed(self._waves), strict=True):
-            wave = (waves[rest % side][:, :, None] * wave[:, None]).flatten(1)
-            rest = rest // side
+            wave = (waves[remainder % side][:, :, None] * wave[:, None]).flatten(1)
+            remainder = remainder // side
         if self._linf:
             wave = wave / wave.abs().amax(1, keepdim=True)
         found.view(n, -1, places)[torch.arange(n, device=which.device), which[:, 0] // places] = wave

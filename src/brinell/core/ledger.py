@@ -366,8 +366,8 @@ class Ledger:
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        if any_success and bool((near := success & (margin <= losses.rounding(logits, query.y))).any()):
-            refuted = self._refuted(query, x, near)
+        if any_success and bool((close := success & (margin <= losses.rounding(logits, query.y))).any()):
+            refuted = self._refuted(query, x, close)
             success, margin = success & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
         self.best.raise_margins(query.ids, x, margin if all_legal else torch.where(legal, margin, -torch.inf), query.repeats)
         if before is not None:
@@ -377,9 +377,9 @@ class Ledger:
             self.best.note_successes(query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled])
         return margin
 
-    def _refuted(self, query: _Query, x: Tensor, near: Tensor) -> Tensor:
+    def _refuted(self, query: _Query, x: Tensor, close: Tensor) -> Tensor:
         """(n,) bool: rows of those in `near` (n,) that are no success when the model is asked about them alone and together."""
-        refuted, rows = torch.zeros_like(near), near.nonzero()[:, 0]
+        refuted, rows = torch.zeros_like(close), close.nonzero()[:, 0]
         for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():
                 logits = self._eot.mean(x[part])

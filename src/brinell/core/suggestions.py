@@ -10,14 +10,14 @@ LEAST_RATIO = 0.65
 
 def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str:
     """The end of a message about an unknown name: the nearest name of the vocabulary, and where all of them are listed."""
-    near = nearest_name(name, vocabulary)
-    if not near:
+    match = nearest_name(name, vocabulary)
+    if not match:
         return f"; {list_hint}" if list_hint else ""
-    return f", did you mean {near!r}? {list_hint}".rstrip()
+    return f", did you mean {match!r}? {list_hint}".rstrip()
 
 
 def nearest_name(name: str, vocabulary: Iterable[str]) -> str:
     """The nearest name of a vocabulary, empty if none is near; case, hyphens and underscores make no difference."""
     names = {re.sub(r"[\s_\-]+", "", word).casefold(): word for word in map(str, vocabulary)}
-    near = difflib.get_close_matches(re.sub(r"[\s_\-]+", "", name).casefold(), names, 1, LEAST_RATIO)
-    return names[near[0]] if near else ""
+    matches = difflib.get_close_matches(re.sub(r"[\s_\-]+", "", name).casefold(), names, 1, LEAST_RATIO)
+    return names[matches[0]] if matches else ""

@@ -42,9 +42,9 @@ class Glitched(Synthetic):
         hit = numbers[..., 0].argsort(1).argsort(1) < (share * bands).round().clamp_min(1)[:, None]
         shift = torch.ceil(numbers[..., 1] * SHIFT * width) * torch.where(numbers[..., 2] < 0.5, -1, 1)
         apart = torch.linspace(-1, 1, channels, device=x.device) if channels > 1 else torch.zeros(1, device=x.device)
-        moved = shift[:, None] + (apart * max(1.0, APART * width)).round()[None, :, None]
-        moved = torch.where(hit[:, None], moved, 0.0).long()[:, :, band]
-        source = (torch.arange(width, device=x.device) - moved[..., None]) % width
+        shifted = shift[:, None] + (apart * max(1.0, APART * width)).round()[None, :, None]
+        shifted = torch.where(hit[:, None], shifted, 0.0).long()[:, :, band]
+        source = (torch.arange(width, device=x.device) - shifted[..., None]) % width
         stripe = (row - first < max(1.0, STRIPE * height / bands)).to(x.dtype) * OPACITY * hit[:, band]
         return opaque(
             shades(rng, bands, channels)[:, band].movedim(-1, 1)[..., None], stripe[:, None, :, None], x.gather(3, source)

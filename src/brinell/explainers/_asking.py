@@ -117,16 +117,16 @@ def masked_values(
     """
     step = count_rows(batch.x)
     for first in range(0, count, step):
-        shown = masks(first, min(first + step, count))
-        k = shown.shape[1]
-        inputs = blend(batch.x, fill, shown, domain).flatten(0, 1)
+        visible = masks(first, min(first + step, count))
+        k = visible.shape[1]
+        inputs = blend(batch.x, fill, visible, domain).flatten(0, 1)
         logits = oracle.scores(batch.ids.repeat_interleave(k), inputs)
-        yield shown, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)
+        yield visible, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)
 
 
-def blend(x: Tensor, fill: Tensor, shown: Tensor, domain: Domain) -> Tensor:
+def blend(x: Tensor, fill: Tensor, visible: Tensor, domain: Domain) -> Tensor:
     """(n, k, *shape): mixtures of inputs and fill; `shown` (n, k, *places), 0 to 1, is the share of the input at each place."""
-    return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(shown, domain)))
+    return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(visible, domain)))
 
 
 def resized(maps: Tensor, places: tuple[int, ...]) -> Tensor:

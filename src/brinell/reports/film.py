@@ -65,11 +65,11 @@ def film(
     changed = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
     numbers = frames or most_changed(array, array)
     stills = [_frame(pixels[number], None if changed is None else changed[number]) for number in numbers]
-    strip = Image.new("RGB", (sum(still.width for still in stills) + len(stills) - 1, stills[0].height), "white")
+    strip = Image.new("RGB", (sum(picture.width for picture in stills) + len(stills) - 1, stills[0].height), "white")
     offset = 0
-    for still in stills:
-        strip.paste(still, (offset, 0))
-        offset += still.width + 1
+    for picture in stills:
+        strip.paste(picture, (offset, 0))
+        offset += picture.width + 1
     words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     # As wide as they are for their height, so that both come out equally high.

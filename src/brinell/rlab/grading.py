@@ -69,7 +69,7 @@ class Path:
     fitted: Tensor
     strength: Tensor
     order: Tensor
-    offered: Tensor
+    offers: Tensor
 
     def stage(self, number: Tensor) -> Tensor:
         """(n, patches): the assignment at the end of a stage (n,): 0 nothing, 1 the flip at full strength, then one more each."""
@@ -77,7 +77,7 @@ class Path:
         rank.scatter_(1, self.order, torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order))
         already = (self.standing != CLEAN).sum(1)
         added = (rank < (already + number - 1)[:, None]) & (number > 1)[:, None]
-        variant = torch.where((self.standing == CLEAN) & added, self.offered, self.standing)
+        variant = torch.where((self.standing == CLEAN) & added, self.offers, self.standing)
         return torch.where((number > 0)[:, None], variant, CLEAN)
 
     @property
@@ -169,10 +169,10 @@ def path(
     standing = results.variant.long()
     end = assignment.render(rows, standing)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)
-    promise, offered = _promises(cache, grid, results.slope, rng.fold("grading"))
-    promise = torch.where(offered == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
+    promise, offers = _promises(cache, grid, results.slope, rng.fold("grading"))
+    promise = torch.where(offers == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
     order = promise.argsort(dim=1, descending=True, stable=True)
-    return Path(batch.x, threat, assignment, standing, fitted, results.strength, order, offered)
+    return Path(batch.x, threat, assignment, standing, fitted, results.strength, order, offers)
 
 
 def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:

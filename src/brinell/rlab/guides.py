@@ -77,9 +77,9 @@ class Guides:
         if self._x is None:
             return torch.zeros_like(rows, dtype=torch.bool)
         first = self._asked_at[rows] < 0
-        again = age[rows] - self._asked_at[rows] >= self._trust.every
-        again &= (x[rows].flatten(1) != self._x[rows]).any(1)
-        return first | again
+        repeats = age[rows] - self._asked_at[rows] >= self._trust.every
+        repeats &= (x[rows].flatten(1) != self._x[rows]).any(1)
+        return first | repeats
 
     def look(self, rows: Tensor, x: Tensor, age: Tensor) -> None:
         """Remember at which inputs and ages the surrogates of these slots (m,) are asked, of those of all slots."""

@@ -145,9 +145,9 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
     action = tuple(top(*each) for each in zip(keys, observation.allowed, choices, strict=True))
     if not observation.most:
         return action
-    ranks = [torch.arange(one.shape[1], device=one.device) for one in action]
+    ranks = [torch.arange(choice.shape[1], device=choice.device) for choice in action]
     return tuple(
-        one.masked_fill(rank >= most[:, None], -1) for one, rank, most in zip(action, ranks, observation.most, strict=True)
+        choice.masked_fill(rank >= most[:, None], -1) for choice, rank, most in zip(action, ranks, observation.most, strict=True)
     )
 
 
@@ -165,7 +165,7 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
         dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
     chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
-    count = sum((one.sum(1) for one in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
+    count = sum((choice.sum(1) for choice in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
     total = heads.value if dueling else torch.zeros_like(heads.value)
     for outputs, mask, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)

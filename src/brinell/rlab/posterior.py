@@ -113,12 +113,12 @@ class Posterior:
 
         `change` (m, channels, places) and `effect` (m,) are the differences of the input and its answer from the previous ones.
         """
-        asked, factor, expected, total = self._question(rows, change)
+        question, factor, expected, total = self._question(rows, change)
         step = factor / total[:, None]
         taught = self._taught[rows]
-        self._taught[rows] = taught + (effect - (taught * asked).sum(1))[:, None] * step
+        self._taught[rows] = taught + (effect - (taught * question).sum(1))[:, None] * step
         if self.slopes.shape[1]:
-            self._prior[rows] -= (self._prior[rows] * asked).sum(1, keepdim=True) * step
+            self._prior[rows] -= (self._prior[rows] * question).sum(1, keepdim=True) * step
         self._keep(rows, factor / total.sqrt()[:, None])
         self._squares[rows] += effect.square() / expected
         self._count[rows] += 1
@@ -136,16 +136,16 @@ class Posterior:
         direction = torch.einsum("mck,ce->mek", change, self.covariance).mul_(self.energy[rows, None])
         own = (direction * change).sum((1, 2)).clamp_min(RIDGE)
         if not self.slopes.shape[1]:
-            asked = change.flatten(1)
-            factor = self._reduced(rows, asked, direction.flatten(1))
-            return asked, factor, own, ((factor * asked).sum(1).clamp_min(0) + self._noise * own).clamp_min(RIDGE)
+            question = change.flatten(1)
+            factor = self._reduced(rows, question, direction.flatten(1))
+            return question, factor, own, ((factor * question).sum(1).clamp_min(0) + self._noise * own).clamp_min(RIDGE)
         along = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
-        asked = torch.cat([change.flatten(1), along], 1)
+        question = torch.cat([change.flatten(1), along], 1)
         guided = (self._trust.mean * along.sum(1)).square() + self._trust.spike**2 * along.square().sum(1)
         direction = torch.cat([direction.flatten(1), self._trust.spike**2 * along], 1)
-        factor = self._reduced(rows, asked, direction)
+        factor = self._reduced(rows, question, direction)
         noise = self._noise * (own + GUIDED * guided)
-        return asked, factor, own + guided, ((factor * asked).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
+        return question, factor, own + guided, ((factor * question).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
         """The scaled gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""

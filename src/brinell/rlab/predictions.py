@@ -40,7 +40,7 @@ class Predictions:
         self.members, self.inside = patch_places(self._grid, radius.device)
         self._whole = bool(self.inside.all())
 
-    def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(self, rows: Tensor, patches: Tensor, offers: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
         """(m, k): on each patch the variant of the highest score, CLEAN where none would change anything; and these scores.
 
         A score is the predicted gain less the price and with as much of what is not known as chance says; it is -inf where
@@ -49,11 +49,11 @@ class Predictions:
         Args:
             rows: (m,) slots.
             patches: (m, k) patches, -1 for none.
-            offered: (m, offers) variants that are compared.
+            offers: (m, offers) variants that are compared.
             chance: (m, k, offers) standard normal numbers.
             visits: (n, patches) how often each patch was changed: what was asked about often is less uncertain.
         """
-        each = self.members.shape[1] * self._grid.channels * offered.shape[1]
+        each = self.members.shape[1] * self._grid.channels * offers.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
         room = ROOM if rows.device.type == "cpu" else DEVICE_ROOM
         width = max(1, min(patches.shape[1], room // each))
@@ -64,17 +64,17 @@ class Predictions:
                 columns = slice(start, start + width)
                 shown = patches[part, columns].clamp_min(0)
                 chosen[part, columns], scores[part, columns] = self._best(
-                    rows[part], shown, offered[part], chance[part, columns], visits
+                    rows[part], shown, offers[part], chance[part, columns], visits
                 )
         still = (patches < 0) | (scores == -torch.inf)
         return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
 
-    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
+    def _best(self, rows: Tensor, patches: Tensor, offers: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
         """The best variant of each patch by predicted effect."""
         posterior = self._posterior
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
         places = self.members[patches].transpose(1, 2)
-        values = self._cache.values(rows, offered, places[..., None], self._grid.channels)
+        values = self._cache.values(rows, offers, places[..., None], self._grid.channels)
         clean, current = (self._gather(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
         energy = posterior.energy[rows[:, None, None], places][..., None]
         new, old = values.sub_(clean), current - clean
@@ -91,7 +91,7 @@ class Predictions:
         score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
         unchanged = change.abs_().amax((1, 2)) == 0
         best = score.masked_fill_(unchanged, -torch.inf).max(2)
-        return offered.gather(1, best.indices), best.values
+        return offers.gather(1, best.indices), best.values
 
     def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
         """Changes as they would be asked about: clipped where the budget limits each value."""

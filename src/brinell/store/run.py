@@ -236,7 +236,7 @@ class Run:
             arrays: adversarial inputs by sample.
             extras: what the attack says of samples besides, by sample and name.
         """
-        besides = {f"{sample}/{name}": array for sample, named in extras.items() for name, array in named.items()}
+        besides = {f"{sample}/{name}": array for sample, entries in extras.items() for name, array in entries.items()}
         name, inputs = f"group-{cell}-{key}", {str(sample): array for sample, array in arrays.items()}
         if arrays or besides:
             write_arrays(self.path / "arrays" / f"{name}.safetensors", inputs | besides, durable=False)
@@ -244,8 +244,8 @@ class Run:
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
-        named = {str(sample): array for sample, array in arrays.items()}
-        write_arrays(self.path / "arrays" / f"clean-{cell}.safetensors", named)
+        entries = {str(sample): array for sample, array in arrays.items()}
+        write_arrays(self.path / "arrays" / f"clean-{cell}.safetensors", entries)
 
     def save_part(self, cell: str, records: Records) -> None:
         """Complete a stage: all its rows, samples ascending, the arrays of its groups that count, and no groups any more."""

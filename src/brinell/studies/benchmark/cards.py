@@ -203,8 +203,8 @@ def columns() -> str:
     parts = [fill(__package__, "columns.md", {}, **_tables(None))]
     for task, noun in others.items():
         names = [(columns_of_task(task), COLUMNS), (samples_of_task(task), SAMPLES)]
-        new = [{name: column for name, column in own.items() if name not in usual} for own, usual in names]
-        old = [[name for name in usual if name not in own] for own, usual in names]
+        new = [{name: column for name, column in recorded.items() if name not in usual} for recorded, usual in names]
+        old = [[name for name in usual if name not in recorded] for recorded, usual in names]
         parts.append(fill(__package__, "dense_columns.md", {}, noun=noun, columns=new[0], samples=new[1], without=old))
     return "".join(parts)
 

@@ -113,13 +113,13 @@ class Proofs:
             share = below[index] / (below[index] - above[index])
             line = torch.searchsorted(budgets, ends[0] + share * (ends[1] - ends[0]), right=True) - 2
             middle = (low[index] + high[index]) // 2
-            tried = torch.where(share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle))
-            tried = torch.minimum(torch.maximum(tried, low[index] + 1), high[index] - 1)
-            lower = prover.margins(method, x[index], y[index], budgets[tried + 1])
+            candidates = torch.where(share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle))
+            candidates = torch.minimum(torch.maximum(candidates, low[index] + 1), high[index] - 1)
+            lower = prover.margins(method, x[index], y[index], budgets[candidates + 1])
             proven = lower > 0
-            for k, level, bound in zip(index[proven].tolist(), tried[proven].tolist(), lower[proven].tolist(), strict=True):
+            for k, level, bound in zip(index[proven].tolist(), candidates[proven].tolist(), lower[proven].tolist(), strict=True):
                 self.level[k], self.method[k], self.margin[k] = level, name, bound
-            low[index], high[index] = torch.where(proven, tried, low[index]), torch.where(proven, high[index], tried)
+            low[index], high[index] = torch.where(proven, candidates, low[index]), torch.where(proven, high[index], candidates)
             below[index] = torch.where(proven, lower, below[index])
             above[index] = torch.where(proven, above[index], lower)
             rounds[index] += 1

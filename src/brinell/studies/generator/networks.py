@@ -109,8 +109,8 @@ class Critic(nn.Module):
         for number, layer in enumerate(self.bounded):
             matrix = layer.weight.flatten(1)
             right = F.normalize(self.left[number].to(matrix.device) @ matrix, dim=0)
-            left = self.left[number] = F.normalize(matrix @ right, dim=0)
-            layer.weight.div_((left @ matrix @ right / GAIN).clamp_min(1.0))
+            remaining = self.left[number] = F.normalize(matrix @ right, dim=0)
+            layer.weight.div_((remaining @ matrix @ right / GAIN).clamp_min(1.0))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) how real, and (n, classes) logits."""
@@ -130,4 +130,4 @@ def initialise(module: nn.Module, rng: torch.Generator) -> None:
                 if part.bias is not None:
                     part.bias.zero_()
             elif isinstance(part, Critic):
-                part.left = [torch.randn(left.shape, generator=rng) for left in part.left]
+                part.left = [torch.randn(remaining.shape, generator=rng) for remaining in part.left]

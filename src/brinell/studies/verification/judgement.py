@@ -86,24 +86,24 @@ class Judge:
         scale = first.abs().max().clamp_min(1e-12) if len(first) else 1.0
         self.is_random = any(bool(((first - other).abs() > ANSWER_TOLERANCE * scale).any()) for other in others)
 
-    def judge_clean(self, made: Records, recorded: Records) -> Records:
+    def judge_clean(self, repeated: Records, recorded: Records) -> Records:
         """The rows `made` of the first check, with recorded values where the answers bear them out; both are aligned."""
-        differs = np.any([differing(made, recorded, name) for name in columns_of(made) if name != "seconds"], axis=0)
-        is_failed = (made.outcome == Outcome.FAILED) | (recorded.outcome == Outcome.FAILED)
+        differs = np.any([differing(repeated, recorded, name) for name in columns_of(repeated) if name != "seconds"], axis=0)
+        is_failed = (repeated.outcome == Outcome.FAILED) | (recorded.outcome == Outcome.FAILED)
         for index in chunks(np.flatnonzero(differs & ~is_failed)):
-            answers = self._answer(self.audited.load(made.sample_id[index]), self.plan.eot)
-            targets, holds_target = self._targets(made, recorded, index, answers)
+            answers = self._answer(self.audited.load(repeated.sample_id[index]), self.plan.eot)
+            targets, holds_target = self._targets(repeated, recorded, index, answers)
             values, slack = self._values(answers, recorded, index, targets)
             named = answers.names(recorded.clean_pred[index])
             outcome = named if self.plan.threshold is None else np.abs(values["margin"]) <= slack
-            made = settled(made, recorded, index, values, {
+            repeated = settled(repeated, recorded, index, values, {
                 "target": holds_target,
                 "clean_pred": named,
                 "outcome": outcome,
                 "clean_confidence": self._holds(recorded.clean_confidence[index], values["confidence"], CONFIDENCE_TOLERANCE),
                 "margin": self._holds(recorded.margin[index], values["margin"], ROUNDINGS * slack),
             }, {"clean_confidence": "confidence", "margin": "margin"})  # fmt: skip
-        return made
+        return repeated
 
     def judge_stored(self, location: str, stage: Stage, rows: Records, stored: Mapping[int, Array]) -> Records:
         """The rows of a stage with what its stored inputs show; notes inputs that are missing, misplaced or no success."""
@@ -166,11 +166,11 @@ class Judge:
         """(n,) bool: recorded values that are the ones found. Those of a random model differ each time."""
         return np.asarray((np.abs(np.ma.filled(recorded, np.nan) - value) <= slack) | self.is_random)
 
-    def _targets(self, made: Records, recorded: Records, index: Array, answers: Answers) -> tuple[Array | None, Array]:
+    def _targets(self, repeated: Records, recorded: Records, index: Array, answers: Answers) -> tuple[Array | None, Array]:
         """Target classes of clean rows, those recorded where the answers leave them open, and which are."""
         if self.plan.targeting is None:
             return None, np.ones(len(index), bool)
-        classes, claimed = (torch.as_tensor(np.ma.getdata(rows.target)[index]).long() for rows in (made, recorded))
+        classes, claimed = (torch.as_tensor(np.ma.getdata(rows.target)[index]).long() for rows in (repeated, recorded))
         mean = answers.logits.cpu()
         apart = (mean.gather(1, claimed[:, None]) - mean.gather(1, classes[:, None]))[:, 0].abs()
         by_answers = self.plan.targeting.text == LEAST_LIKELY

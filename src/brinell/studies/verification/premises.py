@@ -24,12 +24,12 @@ BUILT_IN = "digits-cnn"
 WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
 
 
-def list_premises(manifests: Sequence[Mapping[str, Any]], named: Collection[str], digests: Collection[str]) -> list[str]:
+def list_premises(manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str]) -> list[str]:
     """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
 
     Args:
         manifests: its manifest, then those of the audits in it, without what they claim.
-        named: `data` and `model`, as far as the person named them for this verification.
+        roles: `data` and `model`, as far as the person named them for this verification.
         digests: digests that the person knows.
 
     Raises:
@@ -43,7 +43,7 @@ def list_premises(manifests: Sequence[Mapping[str, Any]], named: Collection[str]
         )
     trusted, known = [], []
     for fact in facts:
-        if reason := _reason(fact, named, digests):
+        if reason := _reason(fact, roles, digests):
             known.append(f"the {fact.text()}: {reason}")
         else:
             trusted.append(f"the {fact.text()} (digest {fact.digest})")
@@ -92,11 +92,11 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
             yield from _facts(part, key)
 
 
-def _reason(fact: Fact, named: Collection[str], digests: Collection[str]) -> str:
+def _reason(fact: Fact, roles: Collection[str], digests: Collection[str]) -> str:
     """Why data or a model are known; empty if they are on trust."""
     if fact.digest in digests:
         return "has the digest that you gave"
-    if fact.role in named:
+    if fact.role in roles:
         return "is the one that you named"
     if fact.role == "data" and fact.digest in PUBLISHED:
         return PUBLISHED[fact.digest] + fact.share

@@ -125,14 +125,14 @@ class Repetition:
             description = "samples break at smaller budgets than recorded, more often than chance explains"
             self.comparison.note(f"{name} repetition", description, samples)
 
-    def _settle(self, name: str, made: dict[str, Any], recorded: Mapping[str, Any]) -> None:
+    def _settle(self, name: str, repeated: dict[str, Any], recorded: Mapping[str, Any]) -> None:
         """Put what a run records of a model's checks in the place of what came out, where rounding or chance explains it.
 
         A run that was resumed may have paid for more checks.
         """
         is_random = name in self.random
         least = 1.0 if self.is_repeated and not is_random else LEAST_PROBES
-        probes, stated = made["probes"].get(name, {}), recorded.get("probes", {}).get(name, {})
+        probes, stated = repeated["probes"].get(name, {}), recorded.get("probes", {}).get(name, {})
         for kind, count in probes.items():
             if stated.get(kind, 0) >= count * least:
                 probes[kind] = stated[kind]
@@ -140,23 +140,23 @@ class Repetition:
             return
         twins = {check["code"]: check for check in recorded.get("checks", {}).get(name, [])}
         turned = set[str]()
-        for check in made["checks"].get(name, []):
+        for check in repeated["checks"].get(name, []):
             twin = twins.get(check["code"])
             if twin and twin != check and may_be(check, twin, is_random):
                 turned |= {check["code"]} if check["passed"] != twin["passed"] else set()
                 self.unsettled.append(f"{name}: the figure and the sentence of {check['code']}; here {check['text']!r} comes out")
                 check.update(twin)
         stated_texts = {warning["code"]: warning for warning in recorded.get("warnings", []) if warning["model"] == name}
-        others = [warning for warning in made["warnings"] if warning["model"] != name]
-        texts = {warning["code"]: warning for warning in made["warnings"] if warning["model"] == name}
+        others = [warning for warning in repeated["warnings"] if warning["model"] != name]
+        texts = {warning["code"]: warning for warning in repeated["warnings"] if warning["model"] == name}
         if texts.keys() - turned == stated_texts.keys() - turned and all(
             is_alike(texts[code]["text"], stated_texts[code]["text"]) for code in texts.keys() & stated_texts.keys()
         ):
-            place = next((i for i, warning in enumerate(made["warnings"]) if warning["model"] == name), len(others))
-            made["warnings"] = [*others[:place], *stated_texts.values(), *others[place:]]
-        if turned and made.get("repairs", {}).get(name) != recorded.get("repairs", {}).get(name):
+            place = next((i for i, warning in enumerate(repeated["warnings"]) if warning["model"] == name), len(others))
+            repeated["warnings"] = [*others[:place], *stated_texts.values(), *others[place:]]
+        if turned and repeated.get("repairs", {}).get(name) != recorded.get("repairs", {}).get(name):
             self.unsettled.append(f"{name}: the repair of the gradients")
-            made["repairs"] = recorded.get("repairs", {})
+            repeated["repairs"] = recorded.get("repairs", {})
 
 
 class RepeatedAudit(ModelAudit):
@@ -182,11 +182,11 @@ class RepeatedAudit(ModelAudit):
         if self.judge.is_random:
             self.repetition.random.add(self.name)
         super()._check_clean()
-        made = self.judge.judge_clean(self.audited.rows[CLEAN], recorded)
-        self.run.save_part(cell, made)
-        self.repetition.predictions += int((made.outcome != Outcome.FAILED).sum())
-        self.audited.rows[CLEAN] = made
-        return State.from_clean(made, self.plan.levels, targeted=self.plan.targeting is not None)
+        repeated = self.judge.judge_clean(self.audited.rows[CLEAN], recorded)
+        self.run.save_part(cell, repeated)
+        self.repetition.predictions += int((repeated.outcome != Outcome.FAILED).sum())
+        self.audited.rows[CLEAN] = repeated
+        return State.from_clean(repeated, self.plan.levels, targeted=self.plan.targeting is not None)
 
     def _stage_rows(self, stage: Stage, state: State) -> Records:
         """Attack the drawn samples again, keep what is recorded of the others, and go on with what is recorded of all."""
@@ -194,10 +194,10 @@ class RepeatedAudit(ModelAudit):
             return NO_ROWS
         recorded, before = self.recorded.part(stage_cell(self.plan, self.source, stage)), self._state_before(stage, state)
         spared = self._check_turn(stage, before, recorded)
-        with self._attacked(stage, before, spared | ~self.drawn) as made:
-            deviates, _ = self._compare(*self._align(recorded, made, stage), before)
+        with self._attacked(stage, before, spared | ~self.drawn) as repeated:
+            deviates, _ = self._compare(*self._align(recorded, repeated, stage), before)
             if self.judge.is_random or not deviates.any():
-                self._keep(stage, recorded, made, before)
+                self._keep(stage, recorded, repeated, before)
                 return recorded
         with self._attacked(stage, before, spared) as in_company:
             self._keep(stage, recorded, in_company, before)
@@ -233,35 +233,35 @@ class RepeatedAudit(ModelAudit):
             AttackRun(audited, stage, before, spared, self.checks.gradient_models.get(stage.gradient, self.audited.model))()
             yield scratch
 
-    def _align(self, recorded: Records, made: Run, stage: Stage) -> tuple[Records, Records]:
+    def _align(self, recorded: Records, repeated: Run, stage: Stage) -> tuple[Records, Records]:
         """The rows of the drawn samples that the run and its repetition attacked."""
-        again = made.part(stage_cell(self.plan, self.source, stage))
+        again = repeated.part(stage_cell(self.plan, self.source, stage))
         ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, again)]
         common = np.intersect1d(np.intersect1d(*ids), self.plan.ids[self.drawn])
         first, second = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, again))
         return first, second
 
-    def _compare(self, recorded: Records, made: Records, before: State) -> tuple[Array, Array]:
+    def _compare(self, recorded: Records, repeated: Records, before: State) -> tuple[Array, Array]:
         """(m,) bool each: rows that rounding does not explain, and those of them near the boundary, where paths may split."""
         margins = before.clean_margin[np.searchsorted(self.plan.ids, recorded.sample_id)]
         scale = np.maximum(np.abs(margins), np.finfo(np.float32).tiny)
         deviates = np.zeros(len(recorded), bool)
         for name in columns_of(recorded):
             if name in ("adv_margin", "margin", *SIZES, "adv_confidence"):
-                one, other = (np.ma.filled(getattr(side, name), 0).astype(float) for side in (recorded, made))
+                one, other = (np.ma.filled(getattr(side, name), 0).astype(float) for side in (recorded, repeated))
                 size = np.maximum(np.abs(one), np.ma.filled(recorded.broken, 0) * recorded.unit) if name in SIZES else scale
                 size = np.ones(len(recorded)) if name == "adv_confidence" else size
-                missing = np.ma.getmaskarray(getattr(recorded, name)) != np.ma.getmaskarray(getattr(made, name))
+                missing = np.ma.getmaskarray(getattr(recorded, name)) != np.ma.getmaskarray(getattr(repeated, name))
                 deviates |= missing | (np.abs(one - other) > TOLERANCE * size)
             elif name != "seconds":
-                deviates |= differing(recorded, made, name)
-        lead = np.maximum(np.abs(np.ma.filled(made.adv_margin, 0)), np.abs(np.ma.filled(made.margin, 0)))
-        return deviates, ~differing(recorded, made, "broken") | (lead <= NEAR * scale)
+                deviates |= differing(recorded, repeated, name)
+        lead = np.maximum(np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0)))
+        return deviates, ~differing(recorded, repeated, "broken") | (lead <= NEAR * scale)
 
-    def _keep(self, stage: Stage, recorded: Records, made: Run, before: State) -> None:
+    def _keep(self, stage: Stage, recorded: Records, repeated: Run, before: State) -> None:
         """Write the rows and arrays of a stage: those recorded, and those made where they differ by more than is explained."""
         cell, repetition = stage_cell(self.plan, self.source, stage), self.repetition
-        first, second = self._align(recorded, made, stage)
+        first, second = self._align(recorded, repeated, stage)
         for side, records in enumerate((first, second)):
             is_broken = has_broken(records)
             index = np.searchsorted(self.plan.ids, records.sample_id[is_broken])
@@ -273,7 +273,7 @@ class RepeatedAudit(ModelAudit):
             repetition.comparison.boundary += int((deviates & excused).sum())
         again = second.sample_id[~excused]
         kept = rows.take(recorded, ~np.isin(recorded.sample_id, again))
-        self._keep_facts(stage, made, second.sample_id)
+        self._keep_facts(stage, repeated, second.sample_id)
         parts = [rows.take(second, ~excused)]
         for number, index in enumerate(chunks(np.arange(len(kept)))):
             part = rows.take(kept, index)
@@ -284,7 +284,7 @@ class RepeatedAudit(ModelAudit):
             repetition.successes += int(has_broken(part).sum())
             if not self.judge.is_random:
                 of_drawn = second.sample_id[excused & ~deviates].tolist()
-                made_extras = made.extras(self.name, stage.name, [sample for sample in ids if sample in of_drawn])
+                made_extras = repeated.extras(self.name, stage.name, [sample for sample in ids if sample in of_drawn])
                 extras |= {
                     sample: arrays for sample, arrays in made_extras.items() if not _are_close(extras.get(sample, {}), arrays)
                 }
@@ -292,20 +292,22 @@ class RepeatedAudit(ModelAudit):
             parts.append(part)
         ids = again.tolist()
         if ids:
-            arrays, extras = made.adversarial(self.name, stage.name, ids), made.extras(self.name, stage.name, ids)
+            arrays, extras = repeated.adversarial(self.name, stage.name, ids), repeated.extras(self.name, stage.name, ids)
             self.run.save_group(cell, "again", parts[0], arrays, extras)
         whole = rows.concatenate([NO_ROWS, *parts])
         self.run.save_part(cell, rows.take(whole, np.argsort(whole.sample_id, kind="stable")))
 
-    def _keep_facts(self, stage: Stage, made: Run, ids: Array) -> None:
+    def _keep_facts(self, stage: Stage, repeated: Run, ids: Array) -> None:
         """Legend and failures: of drawn samples those that came out, else those recorded."""
-        legends = [run.legend(self.name, stage.name) for run in (made, self.recorded)]
+        legends = [run.legend(self.name, stage.name) for run in (repeated, self.recorded)]
         if legend := legends[0] or (not len(ids) and legends[1]):
             self.run.manifest["extras"].setdefault(self.name, {})[stage.name] = legend
             if not len(ids):
                 self.repetition.unsettled.append(f"{self.name}: what the numbers that {stage.name} stores mean")
         again = set(ids.tolist())
-        stated, found = (run.manifest.get("failed", {}).get(self.name, {}).get(stage.name, {}) for run in (self.recorded, made))
+        stated, found = (
+            run.manifest.get("failed", {}).get(self.name, {}).get(stage.name, {}) for run in (self.recorded, repeated)
+        )
         failed = {sample: reason for sample, reason in stated.items() if int(sample) not in again}
         failed |= {sample: reason for sample, reason in found.items() if int(sample) in again}
         if failed:
@@ -319,25 +321,25 @@ class Scratch(Run):
         """Write nothing."""
 
 
-def take_served(made: dict[str, Any], recorded: Mapping[str, Any]) -> None:
+def take_served(repeated: dict[str, Any], recorded: Mapping[str, Any]) -> None:
     """Put what servers said of themselves in the place of what they say now."""
     for key in ("models", "surrogates"):
-        for facts, stated in zip(made.get(key, ()), recorded.get(key) or (), strict=False):
+        for facts, stated in zip(repeated.get(key, ()), recorded.get(key) or (), strict=False):
             if "served" in facts and "served" in stated:
                 facts["served"] = stated["served"]
 
 
-def may_be(made: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
+def may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
     """True if rounding on another machine, or the chance of a random model, explains another outcome of a check."""
-    figures = [check.get(name) for check in (made, recorded) for name in ("figure", "limit")]
+    figures = [check.get(name) for check in (repeated, recorded) for name in ("figure", "limit")]
     if [figure is None for figure in figures[:2]] != [figure is None for figure in figures[2:]]:
         return False
     figure, limit, other, other_limit = (value or 0.0 for value in figures)
-    if made["passed"] != recorded["passed"]:
+    if repeated["passed"] != recorded["passed"]:
         is_near = figures[1] is not None and abs(figure - limit) <= max(abs(limit), abs(figure)) / 10
-        return made["code"] != Code.RANDOM and (is_random or is_near)
-    if not all(is_alike(str(made.get(name)), str(recorded.get(name))) for name in ("text", "cause", "reason")):
-        return is_random and made["passed"] is None
+        return repeated["code"] != Code.RANDOM and (is_random or is_near)
+    if not all(is_alike(str(repeated.get(name)), str(recorded.get(name))) for name in ("text", "cause", "reason")):
+        return is_random and repeated["passed"] is None
     is_near = abs(figure - other) <= max(abs(figure), abs(limit)) / 2
     return is_random or (is_near and bool(np.isclose(limit, other_limit, rtol=TOLERANCE)))
 
@@ -362,9 +364,10 @@ def rank_chance(levels: Array) -> float:
     return float(((sums >= scores[0].sum()).sum() + 1) / (DRAWS + 1))
 
 
-def _are_close(recorded: Mapping[str, Array], made: Mapping[str, Array]) -> bool:
+def _are_close(recorded: Mapping[str, Array], repeated: Mapping[str, Array]) -> bool:
     """True if two sets of arrays are equal up to rounding."""
-    return recorded.keys() == made.keys() and all(
-        recorded[name].shape == made[name].shape and np.allclose(recorded[name], made[name], rtol=1e-3, atol=1e-5, equal_nan=True)
-        for name in made
+    return recorded.keys() == repeated.keys() and all(
+        recorded[name].shape == repeated[name].shape
+        and np.allclose(recorded[name], repeated[name], rtol=1e-3, atol=1e-5, equal_nan=True)
+        for name in repeated
     )
