@@ -20,7 +20,7 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
     fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "broken"}
     assert answer["successes"] == len(fooled) and answer["predictions"] == 24
     assert cli(["verify", str(good)]) == 0
-    assert "all hold" in capsys.readouterr().out
+    assert "All holds that is not a claim." in capsys.readouterr().out
 
 
 def rehash(copy):
@@ -56,12 +56,20 @@ def delete_part(copy, folder):
 
 SPOILT = {
     "array by a little": (lambda c: alter_array(c, lambda x: x + np.float32([1e-7, 0])), "changed after the run ended", None),
-    "array back to clean": (lambda c: alter_array(c, lambda x: x - np.float32([0.1, 0])), "changed", "the model is right on"),
+    "array back to clean": (
+        lambda c: alter_array(c, lambda x: x - np.float32([0.1, 0])),
+        "changed",
+        "the stored input is no success",
+    ),
     "array beyond eps": (lambda c: alter_array(c, lambda x: x + np.float32([0.3, 0])), "changed", "is farther than eps"),
     "array out of bounds": (lambda c: alter_array(c, lambda x: x + np.float32([5, 0])), "changed", "leaves the bounds"),
-    "array of another shape": (lambda c: alter_array(c, lambda x: x[:1]), "changed", "is not of shape"),
-    "array of NaN": (lambda c: alter_array(c, lambda x: x * np.nan), "changed", "is"),
-    "record says a smaller norm": (lambda c: alter_record(c, "l2", lambda v: v / 2), "changed", "has another l2 than the record"),
+    "array of another shape": (lambda c: alter_array(c, lambda x: x[:1]), "changed", "not of shape"),
+    "array of NaN": (lambda c: alter_array(c, lambda x: x * np.nan), "changed", "leaves the bounds"),
+    "record says a smaller norm": (
+        lambda c: alter_record(c, "l2", lambda v: v / 2),
+        "changed",
+        "column l2 comes out differently",
+    ),
     "record says another eps": (lambda c: alter_record(c, "broken", lambda v: v / 3), "changed", "broken is no budget"),
     "record says another outcome": (lambda c: alter_record(c, "outcome", lambda v: "survived"), "changed", None),
     "record says another clean class": (
@@ -70,15 +78,20 @@ SPOILT = {
         "has another label than the first check",
     ),
     "records deleted": (lambda c: delete_part(c, "records"), "the file is missing", None),
-    "arrays deleted": (lambda c: delete_part(c, "arrays"), "the file is missing", "the adversarial input is not stored"),
-    "unfinished": (lambda c: unfinished(c), "the run is not finished", "the run is not finished"),
+    "arrays deleted": (
+        lambda c: delete_part(c, "arrays"),
+        "the file is missing",
+        "an input is stored, and no row says so, or the other way round",
+    ),
 }
 
 
-def unfinished(copy):
+def test_an_unfinished_run_is_not_verified(copy, capsys):
     run = Run.open(copy)
     run.manifest["state"] = "running"
     run.save_manifest()
+    assert cli(["verify", str(copy)]) == 2
+    assert "is not finished: go on with brinell audit --resume" in capsys.readouterr().err
 
 
 def test_verify_fails_on_a_spoilt_copy(good, tmp_path, ask, subtests):
@@ -108,7 +121,7 @@ def test_a_stage_without_its_rows_is_refused(copy, capsys):
     delete_part(copy, "records")
     rehash(copy)
     assert cli(["verify", str(copy)]) == 1
-    assert "other than the rows before it say" in capsys.readouterr().out
+    assert "an input is stored, and no row says so" in " ".join(capsys.readouterr().out.split())
 
 
 def flip_the_header(file):
@@ -133,9 +146,9 @@ def test_verify_fails_where_model_or_data_changed(tmp_path, ask):
     model = (work / "model.py").read_text()
     (work / "model.py").write_text(model.replace("- self.at)", "- self.at - 0.02)"))
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("the model is not the one of the run" in problem["description"] for problem in answer["problems"])
+    assert code == 1 and any("models.0.digest is" in problem["description"] for problem in answer["problems"])
     (work / "model.py").write_text(model)
     arrays = dict(np.load(work / "data.npz"))
     np.savez(work / "data.npz", x=arrays["x"] + 0.001, y=arrays["y"])
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("is not the data of the run" in problem["description"] for problem in answer["problems"])
+    assert code == 1 and any("data.digest is" in problem["description"] for problem in answer["problems"])

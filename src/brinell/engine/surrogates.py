@@ -43,8 +43,8 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
     learned = model.info.class_names
     if learned and names and tuple(learned) != tuple(names):
         raise RequestError(
-            f"{model.name} tells {short(learned)} apart, and {data} has {short(names)}: train a policy on this data by brinell "
-            "train-agent, or leave out policy="
+            f"{model.name} tells {short(', '.join(learned))} apart, and {data} has {short(', '.join(names))}: train a policy on "
+            "this data by brinell train-agent, or leave out policy="
         )
 
 
