@@ -145,8 +145,8 @@ def test_models_whose_name_is_nearly_right(workspace, subtests):
     for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
         ("nets.py", "it has good, net, small)"),
-        ("nope.onnx", "there is no file 'nope.onnx': check the path"),
-        ("nope.skops", "there is no file 'nope.skops': check the path"),
+        ("nope.onnx", "there is no file nope.onnx: check the path in onnx:FILE, did you mean 'net.onnx'?"),
+        ("nope.skops", "there is no file nope.skops: check the path in sklearn:FILE.skops, did you mean 'forest.skops'?"),
         ("nt.onnx", "did you mean 'net.onnx'?"),
     ]:
         with subtests.test(str((spec, advice))):
