@@ -68,8 +68,8 @@ class Endless(BaseRequest):
 
 
 ON_PAPER = {
-    "names records:nobody as its summarise": lambda study: dataclasses.replace(study, summarise="records:nobody"),
-    "names elsewhere:TABLE as its table": lambda study: dataclasses.replace(study, table="elsewhere:TABLE"),
+    "names result:nobody as its summarise": lambda study: dataclasses.replace(study, summarise="result:nobody"),
+    "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(study, rows="elsewhere:Rows"),
     "has no summarise": lambda study: dataclasses.replace(study, summarise=None),
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),
     "has a layout of another verb": lambda study: dataclasses.replace(study, verb="corrupt"),
@@ -120,14 +120,14 @@ def changing(call):
 
 
 RECORDS = {
-    "opens its folder as another result": lambda run: replace(run, result=run.result.model_copy(update={"model": "x"})),
+    "opens its folder as another result": lambda run: replace(run, result=run.result.model_copy(update={"data": "x"})),
     "keeps another request in run.toml": lambda run: replace(run, example=EXAMPLE | {"samples": 9}),
     "writes another page from the same records": lambda run: replace(run, study=replace(run.study, page=other_page)),
     "leaves no report.html": lambda run: (run.folder / "report.html").unlink() or run,
 }
 REQUESTS = {
     "lets itself, without a resume, into": lambda run: replace(
-        run, study=replace(run.study, plan=None, table=None, layout=None, run=deaf)
+        run, study=replace(run.study, plan=None, rows=None, table=None, layout=None, run=deaf)
     ),
     "lets another request into its folder": lambda run: replace(run, study=replace(run.study, plan=None, run=deaf)),
     "refuses another request without one line": lambda run: replace(run, study=replace(run.study, plan=None, run=wordy)),

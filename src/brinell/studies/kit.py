@@ -205,10 +205,10 @@ class Study:
             derived |= {
                 "plan": self.plan or "brinell.studies.work:open_plan",
                 "parts": self.pieces,
-                "table": Lazy(self._table),
-                "layout": Lazy(lambda: self._table().layout),
-                "open": self.open_folder,
-                "page": self._write_page,
+                "table": self.table or Lazy(self._table),
+                "layout": self.layout or Lazy(lambda: self._table().layout),
+                "open": self.open or self.open_folder,
+                "page": self.page or self._write_page,
                 "halves": "batch_size" in self.ignored,
             }
         elif self.table is not None:

@@ -242,7 +242,7 @@ def test_the_command(tmp_path, capsys, root):
     assert answer["answers"] == 24
 
 
-@pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(tmp_path, count):
     new_review(tmp_path / "r")
     add_answers(tmp_path / "r", answers_to(tmp_path / "r", judgement(0.06))[:1])
