@@ -58,7 +58,6 @@ class Arrangement:
 
     @classmethod
     def identity(cls, domain: Domain) -> "Arrangement":
-        """The arrangement of inputs that are stored as the domain has them."""
         return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
 
     def __call__(self, block: Array) -> Array:
@@ -325,16 +324,14 @@ class StoredArrays:
     """A data set over an array that may be larger than memory: only the requested rows are read.
 
     Args:
-        name: name in reports.
         x: (n, *stored) values, in memory or mapped.
         y: (n,) int64 labels.
         domain: domain of the inputs, after the division.
-        classes: names of the classes.
+        groups: (n,) group of each input, such as its patient, if known.
         arrangement: converts stored inputs to channels first; None if they already are.
         divisor: divisor of stored values; None if they are the inputs themselves, and the digest then names no divisor.
-        info: further facts about the data set.
         fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in the domain's units.
-        digest: hashes the data set's content, if that is cheaper than to scan all inputs.
+        digest: hashes the content, if that is cheaper than to scan all inputs.
         truth: arrays with the truth about parts of inputs, which the digest covers.
     """
 
@@ -346,6 +343,7 @@ class StoredArrays:
         y: Labels,
         domain: Domain,
         classes: tuple[str, ...],
+        groups: Array | None = None,
         arrangement: Arrangement | None = None,
         divisor: float | None = 1.0,
         info: DataInfo | None = None,
@@ -353,7 +351,7 @@ class StoredArrays:
         digest: Callable[[], str] | None = None,
         truth: Sequence[Array] = (),
     ) -> None:
-        self.name, self.domain, self.classes = name, domain, classes
+        self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
         self._x, self._y, self._divisor, self._fixed_channels = x, y, divisor, fixed_channels
         self._arrangement = arrangement or Arrangement.identity(domain)
@@ -363,7 +361,6 @@ class StoredArrays:
         return len(self._y)
 
     def labels(self) -> Labels:
-        """(n,) int64: all labels."""
         return self._y.copy()
 
     def load(self, indices: Sequence[int]) -> "Tensor":

@@ -82,6 +82,7 @@ class EcgCsv:
             name=file.stem,
             x=x[order],
             y=labels[order],
+            groups=groups[order] if self.groups else None,
             arrangement=arrangement,
             domain=domain,
             classes=classes,

@@ -129,6 +129,7 @@ class Npz:
             name=file.stem,
             x=x if rows is None else _SelectedRows(x, rows),
             y=labels if rows is None else labels[rows],
+            groups=None if groups is None else groups[rows],
             arrangement=arrangement,
             domain=domain,
             classes=class_names(class_texts, labels, f"array classes of {file}"),

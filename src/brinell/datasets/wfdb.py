@@ -321,6 +321,7 @@ def _beats_of(
         name=name,
         x=x[order],
         y=y[order],
+        groups=np.array(list(beats_by_record))[record[order]],
         arrangement=Arrangement.identity(domain),
         domain=with_rhythm(domain, settings.leads) if settings.rhythm else domain,
         classes=CLASSES,

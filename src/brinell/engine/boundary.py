@@ -105,9 +105,11 @@ class Crossings:
 
     def are_steps(self) -> bool:
         """True if lines with a jump have steps, and steps of one class differ in height, unlike a label with one confidence."""
-        heights = torch.stack([self.classes[:, 0].to(self.before), self.before], 1)[self.stepped].unique(dim=0)  # type: ignore[no-untyped-call]
-        on_jumps = self.stepped[self.jumps().any(1)].float()
-        return len(on_jumps) > 0 and bool(on_jumps.mean() > 0.5) and len(heights) > len(heights[:, 0].unique())
+        on_jumps, first = self.stepped[self.jumps().any(1)].float(), self.classes[:, 0]
+        if not len(on_jumps) or on_jumps.mean() <= 0.5:
+            return False
+        groups = [self.before[self.stepped & (first == number)] for number in set(first[self.stepped].tolist())]
+        return any(bool(heights.min() < (1 - CLOSE) * heights.max()) for heights in groups)
 
     def steep(self) -> Tensor:
         """(len(NEAR),): share of the lines on which the lead is still large near the boundary."""

@@ -175,11 +175,9 @@ class CheckContext:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """Forwards and backwards so far."""
-        forwards, backwards = (
-            sum(int(getattr(ledger.costs, name).sum()) for ledger in self.ledgers) for name in ("forwards", "backwards")
-        )
-        return forwards + self.further_forwards, backwards
+        """Forwards and backwards so far, with the questions by which the ledgers confirmed successes."""
+        forwards = sum(int((ledger.costs.forwards + ledger.confirmations).sum()) for ledger in self.ledgers)
+        return forwards + self.further_forwards, sum(int(ledger.costs.backwards.sum()) for ledger in self.ledgers)
 
 
 Check = Callable[[CheckContext], Finding]
