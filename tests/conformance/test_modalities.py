@@ -33,6 +33,7 @@ SHORT = {
     "nes": {"steps": 2, "samples": 6},
     "sparse-rs": {"steps": 10},
     "hop-skip-jump": {"steps": 1, "samples": 6, "starts": 4},
+    "boundary-walk": {"steps": 3, "restarts": 1},
 }
 SPACES = [("vector", (1,)), ("signal", (5, 3)), ("image", (1, 1, 1)), ("image", (2, 1, 5)), ("video", (1, 2, 1, 1))]
 ATTACKS = plugins.names("attack")
@@ -65,10 +66,10 @@ def test_bounds_of_each_channel_are_bounds(part):
         assert torch.allclose(uniform.best.closest, per_channel.best.closest, atol=1e-5), (name, kind, norm)
 
 
-@pytest.mark.parametrize("part", range(12))
+@pytest.mark.parametrize("part", range(10))
 def test_inputs_with_nothing_to_spare(part):
     """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and what it finds is in bounds."""
-    for name in ATTACKS[part::12]:
+    for name in ATTACKS[part::10]:
         attack, successes = attack_of(name), 0
         for (kind, shape), norm in zip(SPACES, itertools.cycle(sorted(attack.distances))):  # each space, and each distance
             domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
