@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.cli import malloc as heap
-from brinell.core import intervals
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
@@ -30,6 +29,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
+from brinell.rlab import ratios
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
@@ -294,7 +294,7 @@ def mean_spread(values: Sequence[float], digits: int) -> str:
 
 def ratio(above: Tensor, below: Tensor, centre: Callable[..., Any] = np.mean) -> str:
     """Ratio of means over the same samples, with its 95 % interval."""
-    return intervals.ratio_text(*intervals.ratio(above.numpy(), below.numpy(), centre))
+    return ratios.ratio_text(*ratios.ratio(above.numpy(), below.numpy(), centre))
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -182,7 +182,7 @@ def test_verify(tmp_path, network):
     with torch.no_grad():
         network.head.bias += 1
     assert not brinell.verify(result.folder, network, (X, y), **settings).passed
-    with pytest.raises(RequestError, match=r"pass it to brinell.verify\(run, model, data\)"):
+    with pytest.raises(RequestError, match=r"pass it to brinell.verify\(folder, model, data\)"):
         brinell.verify(result.folder)
 
 

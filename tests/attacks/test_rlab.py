@@ -102,7 +102,7 @@ REFUSALS = [
 REFUSALS_OF_FILES = [
     (
         "distortions={file}:Dice",
-        "distortion .*Dice, .*: a second process gives other answers to the same inputs",
+        "distortion .*Dice gave two answers to the same input and streams",
     ),
     ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
     ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),

@@ -119,7 +119,7 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
     assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(failed_samples))
     failed = run.manifest["failed"]["net"]
     assert set(failed["clean"]) == {str(sample) for sample in failed_samples}
-    assert all("HTTP 400, first value above" in reason for stage in failed.values() for reason in stage.values())
+    assert all("HTTP 400 first value above" in reason for stage in failed.values() for reason in stage.values())
     (failure_warning,) = [warning for warning in run.manifest["warnings"] if warning["code"] == "failed-samples"]
     assert failure_warning["text"].startswith(
         f"{len(failed_samples) + len(later)} of 24 samples could not be judged; the first: {failed_samples[0]} in clean"

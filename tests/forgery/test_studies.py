@@ -1,5 +1,6 @@
 """The folder of every study verifies, and random edits of it do not, unless what they change is marked as claimed."""
 
+import json
 import shutil
 import zlib
 
@@ -14,6 +15,7 @@ from _study_examples import AGENT, EXAMPLES, REVIEW, Needs
 from brinell import calls
 from brinell.core.errors import BrinellError
 from brinell.store import differences
+from brinell.store.trust import MARK
 from brinell.studies import register, repetition
 
 STUDIES = sorted(set(EXAMPLES) - {"audit"} | {"review"})
@@ -81,6 +83,8 @@ def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     settings["model"] = f"torch:{tmp_path / 'evil.py'}:network"
     (tmp_path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL)
     save_manifest(folder, manifest)
+    file = folder / "manifest.json"  # saving marks the folder as ours, and a stranger has another key
+    file.write_text(json.dumps(json.loads(file.read_text()) | {MARK: "0" * 64}))
     result = brinell.verify(folder)
     assert not result.passed and "was not made by you" in result.refusal and not mark.exists()
     result = brinell.verify(folder, trust=folder)

@@ -1,12 +1,12 @@
 """A replay repeats runs whose later stages depend on what earlier ones found."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import brinell
-from _helpers import mlp
 
 
 class Detached(nn.Module):
@@ -14,11 +14,13 @@ class Detached(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.hidden = [mlp(6, 4, 0)]
+        rng = np.random.default_rng(0)
+        self.hidden = rng.normal(size=(6, 16)), rng.normal(size=(16, 4))
 
     def forward(self, x):
-        with torch.no_grad():
-            label = F.one_hot(self.hidden[0](x).argmax(1), 4).float()
+        first, second = self.hidden
+        scores = np.tanh((x.detach().numpy() - 0.5) @ first) @ second
+        label = F.one_hot(torch.from_numpy(scores.argmax(1)), 4).float()
         return label * (4 + 4 * x.mean(1, keepdim=True)) + 0.1 * x[:, :4]
 
 
