@@ -57,11 +57,14 @@ class Order(NamedTuple):
 
     def above(self, index: int) -> list[int]:
         """The objects whose value is significantly larger than that of object `index`."""
-        return [i for i in range(len(self.values)) if self.values[i] > self.values[index] and significant(self.p[i, index])]
+        return self._different(index, self.values > self.values[index])
 
     def below(self, index: int) -> list[int]:
         """The objects whose value is significantly smaller than that of object `index`."""
-        return [i for i in range(len(self.values)) if self.values[i] < self.values[index] and significant(self.p[i, index])]
+        return self._different(index, self.values < self.values[index])
+
+    def _different(self, index: int, side: Array) -> list[int]:
+        return np.flatnonzero(side & (self.p[index] <= LEVEL * (1 + 1e-9))).tolist()
 
     def rivals(self, index: int) -> list[int]:
         """The objects that do not differ significantly from object `index`."""

@@ -1,0 +1,102 @@
+"""The standing of models on the same samples: places with intervals, ties, and who leads at which budget.
+
+Pages, terminals, claims and boards take it from here: `standing` makes it, `reports.phrases.who_leads` says it. A model stands above
+another if McNemar's exact test says so, corrected for all pairs at that budget (Holm 1979). Intervals of ranks follow from these
+comparisons and hold together with a confidence of 95 % (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from brinell.analysis.curve import RIGHT, WRONG
+from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import Order, holm
+from brinell.core.record import Array
+
+TELLING = 0.1
+"""Share of the clean accuracy that models keep on average at the budget at which they are compared by default."""
+
+
+class Rank(Result):
+    """A rank with its interval; 1 is the most robust, and equal figures share the mean of their ranks."""
+
+    rank: float
+    """The rank on these samples."""
+    low: int
+    """1 + the number of those that are shown to be ahead."""
+    high: int
+    """The number of all less those that are shown to be behind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Models in their order at each budget above 0."""
+
+    names: Sequence[str]
+    n: int
+    """Number of samples."""
+    texts: Sequence[str]
+    """The budgets as they were asked."""
+    orders: Sequence[Order]
+    """The models by robust accuracy, at each budget."""
+    at: int
+    """Position of the budget at which they are compared."""
+
+    def rank(self, model: int) -> Rank:
+        """Rank of a model at the compared budget."""
+        place = self.orders[self.at].place(model)
+        return Rank(rank=place.rank, low=place.low, high=place.high)
+
+    def rivals(self, model: int) -> list[str]:
+        """Names of the models that are not shown to differ from this one at the compared budget."""
+        return [self.names[rival] for rival in self.orders[self.at].rivals(model)]
+
+    def leaders(self, budget: int) -> list[int]:
+        """The models with the highest robust accuracy at a budget."""
+        values = self.orders[budget].values
+        return np.flatnonzero(values == values.max()).tolist()
+
+
+def standing(names: Sequence[str], clean: Array, robust: Array, texts: Sequence[str], at: int | None = None) -> Standing:
+    """The standing of models on the same samples.
+
+    Args:
+        names: of the models, at least one.
+        clean: (models, samples) states on clean inputs, as in `analysis.curve`.
+        robust: (models, samples, budgets) states at each budget above 0; what is neither RIGHT nor WRONG takes no part. Each model
+            is judged on one sample at least.
+        texts: the budgets as they were asked.
+        at: position of the budget at which the models are compared; by default the telling one.
+    """
+    orders = [order_models(robust[:, :, budget]) for budget in range(robust.shape[2])]
+    at = telling_budget(clean == RIGHT, robust == RIGHT) if at is None else at
+    return Standing(names=names, n=robust.shape[1], texts=texts, orders=orders, at=at)
+
+
+def order_models(states: Array) -> Order:
+    """The models by their share of robust samples, from (models, samples) states at one budget."""
+    from scipy.special import bdtr
+
+    right, wrong = (states == RIGHT).astype(np.float64), (states == WRONG).astype(np.float64)
+    only = right @ wrong.T  # samples on which the first is right and the second wrong
+    i, j = np.tril_indices(len(states), -1)
+    fewer, all_discordant = np.minimum(only[i, j], only[j, i]), only[i, j] + only[j, i]
+    corrected = holm(np.where(2 * fewer == all_discordant, 1.0, np.minimum(1.0, 2 * bdtr(fewer, all_discordant.astype(int), 0.5))))
+    p = np.ones((len(states), len(states)))
+    p[i, j] = p[j, i] = corrected
+    return Order(right.sum(1) / (right + wrong).sum(1), p)
+
+
+def telling_budget(clean: Array, robust: Array) -> int:
+    """The largest budget at which the models keep the share `TELLING` of their clean accuracy on average, else the smallest one.
+
+    The average over all models decides and not their difference, so that the choice favours no model.
+
+    Args:
+        clean: (models, samples) bool.
+        robust: (models, samples, budgets) bool, at budgets above 0, ascending.
+    """
+    telling = np.flatnonzero(robust.mean((0, 1)) >= TELLING * clean.mean())
+    return int(telling[-1]) if len(telling) else 0
