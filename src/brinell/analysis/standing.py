@@ -82,10 +82,10 @@ def order_models(states: Array) -> Order:
     right, wrong = (states == RIGHT).astype(np.float64), (states == WRONG).astype(np.float64)
     only = right @ wrong.T  # samples on which the first is right and the second wrong
     i, j = np.tril_indices(len(states), -1)
-    fewer, all_discordant = np.minimum(only[i, j], only[j, i]), only[i, j] + only[j, i]
-    corrected = holm(np.where(2 * fewer == all_discordant, 1.0, np.minimum(1.0, 2 * bdtr(fewer, all_discordant.astype(int), 0.5))))
+    fewer, differing = np.minimum(only[i, j], only[j, i]), only[i, j] + only[j, i]
+    exact = np.where(2 * fewer == differing, 1.0, np.minimum(1.0, 2 * bdtr(fewer, differing.astype(int), 0.5)))
     p = np.ones((len(states), len(states)))
-    p[i, j] = p[j, i] = corrected
+    p[i, j] = p[j, i] = holm(exact)
     return Order(right.sum(1) / (right + wrong).sum(1), p)
 
 
