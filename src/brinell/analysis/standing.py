@@ -1,6 +1,6 @@
 """The standing of models on the same samples: places with intervals, ties, and who leads at which budget.
 
-Pages, terminals, claims and boards take it from here: `standing` makes it, `reports.phrases.who_leads` says it. A model stands above
+Pages, terminals, claims and boards use `standing`, and say it by `reports.phrases.who_leads`. A model stands above
 another if McNemar's exact test says so, corrected for all pairs at that budget (Holm 1979). Intervals of ranks follow from these
 comparisons and hold together with a confidence of 95 % (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks).
 """
@@ -65,7 +65,7 @@ def standing(names: Sequence[str], clean: Array, robust: Array, texts: Sequence[
     Args:
         names: of the models, at least one.
         clean: (models, samples) states on clean inputs, as in `analysis.curve`.
-        robust: (models, samples, budgets) states at each budget above 0; what is neither RIGHT nor WRONG takes no part. Each model
+        robust: (models, samples, budgets) states at each budget above 0; other states take no part. Each model
             is judged on one sample at least.
         texts: the budgets as they were asked.
         at: position of the budget at which the models are compared; by default the telling one.
