@@ -302,7 +302,7 @@ def commands_list() -> str:
         ["command", "what it does", "for example"],
         (
             [f"[{verb}](reference/cli.md#brinell-{verb})", entry.summary, f"`{register.load(verb).examples[0]}`"]
-            for verb, entry in register.entries().items()
+            for verb, entry in register.commands().items()
         ),
     )
 

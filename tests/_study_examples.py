@@ -18,13 +18,22 @@ for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
 SMALL = "digits-cnn?width=4"
 EXAMPLES = {
     "audit": {"model": SMALL, "data": "digits", "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=3"]},
+    "audit detectors": {
+        "model": SMALL,
+        "data": "digits",
+        "samples": 20,
+        "train": "digits?split=train",
+        "detector": ["background"],
+        "fit": 40,
+        "measured": 10,
+        "steps": 5,
+    },
     "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
     "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
     "claim": {"eps": "0.1", "level": "rows"},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
     "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "dense-transfer": {"eps": "0.05", "attack": ["sea?steps=3"]},
-    "detect": {"train": "digits?split=train", "detector": ["background"], "fit": 40, "samples": 10, "steps": 5},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
@@ -58,7 +67,7 @@ class Needs:
             "claim": self.audit,
             "dense": self.pictures,
             "dense-transfer": self.two_networks,
-            "detect": self.audit,
+            "audit detectors": self.audit,
             "harden": self.training,
             "unrestricted": self.generator,
         }

@@ -266,13 +266,6 @@ def claim_run(finished_runs: Runs, audit_run: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def detect_run(finished_runs: Runs, patterns: Specs, audit_run: Path) -> Path:
-    """A detector against the examples of the audit."""
-    settings = {"train": patterns.train, "detector": ["feature-squeezing"], "fit": 40, "steps": 5}
-    return finished_runs.make("detect", lambda out: brinell.detect(audit_run, out=out, **settings))
-
-
-@pytest.fixture(scope="session")
 def board_run(finished_runs: Runs, audit_run: Path, models_run: Path, certify_run: Path) -> Path:
     """A site of two audits and proofs."""
     folders = [audit_run, models_run, certify_run]

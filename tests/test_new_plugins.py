@@ -221,15 +221,14 @@ check_model(plugins.build("model", "stripe-filter", {})(data.domain))
 check_attack(plugins.load("attack", "straight-up"))
 
 audit = "audit --data stripes --model stripe-filter --attack straight-up --attack rlab?distortions=mirror&steps=2"
-audited = told(audit + " --eps 0.1,0.5 --samples 20 --out run --json")
-detect = "detect run --train stripes?seed=1 --detector class-means --steps 2 --fit 20 --samples 10 --out found --json"
-print(json.dumps([listed, audited, told(detect)]))
+detect = " --detector class-means --detector-data stripes?seed=1"
+print(json.dumps([listed, told(audit + " --eps 0.1,0.5 --samples 20 --out run --json" + detect)]))
 """
 
 
 @pytest.mark.slow
 def test_they_are_listed_checked_and_used(tmp_path):
-    """In a copy of the package into which the files have been dropped: one process lists, checks, audits and detects."""
+    """In a copy of the package into which the files have been dropped: one process lists, checks and audits."""
     shutil.copytree(Path(brinell.__file__).parent, tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in FILES.items():
         (tmp_path / "brinell" / name).write_text(text.lstrip())
@@ -238,9 +237,9 @@ def test_they_are_listed_checked_and_used(tmp_path):
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert process.returncode == 0, process.stdout + process.stderr
-    listing, audited, detected = json.loads(process.stdout)
+    listing, audited = json.loads(process.stdout)
     assert set(NAMES.items()) <= {(plugin["kind"], plugin["name"]) for plugin in listing["plugins"]}
     assert audited["clean_accuracy"]["value"] == 1
     assert [stage["attack"] for stage in audited["stages"]][:1] == ["straight-up"]
     assert audited["robust_accuracy"][-1]["value"] < 1
-    assert detected["detectors"][0]["detector"] == "class-means"
+    assert audited["detectors"][0]["detector"] == "class-means"

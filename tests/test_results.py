@@ -181,7 +181,7 @@ def test_progress_is_told_where_somebody_looks_or_asks(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_every_call_is_exported_and_none_costs_an_import():
-    names = "audit attack epsilon compare gate verify report benchmark detect data".split()
+    names = "audit attack epsilon compare gate verify report benchmark data".split()
     program = f"""
 import sys, brinell
 light = "torch" not in sys.modules and "pydantic" not in sys.modules

@@ -31,11 +31,11 @@ brinell.export(run, "csv", out="figures").files
 brinell.corrupt(net, x, y, kind="published-fog", severity=(1, 2)).payload()
 brinell.study([run, "OTHER"], at=0.1).models[0].rank
 brinell.benchmark(net, (x, y), distortions="fog", patch=4, resume=True).levels
-brinell.detect(run, "digits?split=train", detector=["mahalanobis"], fpr=0.1).detectors
+brinell.audit(net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1).models[0].detectors
 brinell.train_agent(out="policy.safetensors", algorithm="none").training_queries
 people: list[str] = brinell.review((x, y), norm="l2", eps=[0.1, 0.2], trials=60, resume=True).reviewers
 brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"], towards="3").results[0].total.clear.k
-brinell.detect(run, (x, y), progress=SilentProgress()).detectors[0].robust.low
+brinell.audit(net, x, y, detector="background", detector_data=(x, y), progress=SilentProgress())
 brinell.train_generator(x, y, out="GENERATOR", minutes=1, progress=True).payload()
 brinell.train_metric((x, y), out="METRIC", test=(x, y)).payload()
 brinell.report(run).payload()
@@ -65,5 +65,4 @@ brinell.verify(run, replay="all")  # type: ignore[arg-type]
 brinell.compare(run, models="a")  # type: ignore[call-arg]
 brinell.study([run, 3])  # type: ignore[list-item]
 brinell.benchmark({"a": net}, (x, y))  # type: ignore[arg-type]
-brinell.detect(run)  # type: ignore[call-arg]
 brinell.audit(net, x, y, progress=print)  # type: ignore[arg-type]

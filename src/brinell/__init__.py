@@ -31,9 +31,9 @@ def __getattr__(name: str) -> Any:
     from brinell.studies import register
 
     verb = name.replace("_", "-")
-    if verb in register.entries() and (study := register.load(verb)).call:
+    if verb in register.commands() and (study := register.load(verb)).call:
         return import_module("brinell.calls").call_of(study)
-    calls = [*HOMES, *(verb.replace("-", "_") for verb in register.entries())]
+    calls = [*HOMES, *(verb.replace("-", "_") for verb in register.commands())]
     raise AttributeError(f"module 'brinell' has no attribute {name!r}{suggestion(name, calls)}")
 
 

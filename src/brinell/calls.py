@@ -99,8 +99,7 @@ def annotation_of(study: Study, name: str) -> str:
     if name in SHARED and name not in fields:
         text = SHARED[name]
     else:
-        owner = study.request if name in study.request.model_fields else study.options
-        mark = None if owner is None else owner.names_of(name)
+        mark = study.names_of(name)
         only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
         type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
         is_sequence = "tuple" in str(fields[name].annotation)
@@ -195,7 +194,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         if "data" not in settings:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
         settings["data"] = (settings["data"], y)
-    study = register.hand_over(study, settings)
+    study = register.of_data(study, settings)
     _check_texts(settings)
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)
@@ -205,7 +204,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     on = settings.pop("on", None)
     preparation = {name: settings.pop(name) for name in PREPARATION if name in settings and "model" in study.in_memory()}
     for name, value in settings.items():
-        mark = study.request.names_of(name)
+        mark = study.names_of(name)
         if mark is not None and mark.kind == "folder":
             is_sequence = isinstance(value, list | tuple)
             settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
@@ -241,7 +240,7 @@ def _in_memory(
     """Convert models and data in memory; `settings` then holds their texts for the request."""
     datasets: dict[str, Dataset] = {}
     objects: dict[str, tuple[Model, ...]] = {}
-    kinds = {name: mark.kind for name in study.in_memory() if (mark := study.request.names_of(name)) is not None}
+    kinds = {name: mark.kind for name in study.in_memory() if (mark := study.names_of(name)) is not None}
     for name in (name for name, kind in kinds.items() if kind == "dataset" and name in settings):
         dataset = open_dataset(settings[name])
         if dataset is not None and not study.truth:
@@ -293,7 +292,7 @@ def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
 
 def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
     """A value as one types it, and whether it is an object in memory."""
-    mark = study.request.names_of(name)
+    mark = study.names_of(name)
     if mark is not None and mark.kind == "dataset":
         return (repr(str(value)), False) if isinstance(value, str | Path) else (name, True)
     if mark is not None and mark.kind == "model":

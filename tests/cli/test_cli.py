@@ -303,7 +303,7 @@ def test_examples_of_the_help_can_be_typed():
 
 
 def test_every_verb_has_an_example(capsys):
-    for name in register.entries():
+    for name in register.commands():
         assert cli([name, "--help"]) == 0
         assert re.search(rf"Examples:\n    brinell {name}\b", capsys.readouterr().out)
 

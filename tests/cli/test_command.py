@@ -17,12 +17,22 @@ from brinell.calls import call_of
 from brinell.cli import command_line
 from brinell.cli.command import command_of, function_of
 from brinell.core.errors import RequestError, StoppedError
-from brinell.engine.request import Request
+from brinell.engine.request import BaseRequest, DataSpec, Folder, Request
 from brinell.engine.toml import dump
 from brinell.store.trust import add_mark
 from brinell.studies import register
-from brinell.studies.detection.request import DetectRequest
 from brinell.studies.kit import Output, Study
+
+
+class Looking(BaseRequest):
+    """A request about a folder."""
+
+    run: Folder
+    """A folder."""
+    train: DataSpec
+    """Data."""
+    fpr: float = Field(default=0.05, gt=0, lt=0.5)
+    """A rate."""
 
 
 class Wider(Request):
@@ -81,7 +91,7 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
     for folder in ("runs/a", "runs/b", "x"):  # what a command names is there
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "manifest.json").write_text("{}", encoding="utf-8")
-    study, calls = wide_study(request=DetectRequest, positional=("run",), resume="", memory=())
+    study, calls = wide_study(request=Looking, positional=("run",), resume="", memory=())
     file = tmp_path / "look.toml"
     file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
     for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "digits?split=train"]):
@@ -131,7 +141,7 @@ def commands():
 
 def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keyword(commands):
     faults = []
-    for verb, study in register.studies().items():
+    for verb, study in ((verb, register.load(verb)) for verb in register.commands()):
         command = commands[verb]
         help = " ".join(command.get_help(command.make_context(verb, [], resilient_parsing=True, terminal_width=250)).split())
         parameters = inspect.signature(getattr(brinell, study.name)).parameters if study.call else study.fields()

@@ -126,7 +126,7 @@ def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path_fac
         with subtests.test(setting=setting, text=text):
             folder = hostile(run_folder, tmp_path_factory.mktemp("case") / "theirs", setting, text.format(**watched_paths))
             ways = [
-                (("detect", folder, "--train", "digits"), 2),
+                (("explain", "--run", folder), 2),
                 (("audit", folder / "run.toml", "--dry-run"), 2),
                 (("verify", folder), 1),  # the page is no longer that of the request
                 (("audit", "--resume", "--out", folder), 2),
@@ -248,7 +248,6 @@ def test_resuming_names_the_directory(relative_folders, tmp_path, monkeypatch, r
     for words in (
         ["audit", "--resume", "--out", "made/run"],
         ["audit", "made/run/run.toml"],
-        ["detect", "made/run", "--train", "digits"],
     ):
         assert f"cd {relative_folders}" in refuse(*words)
 

@@ -18,7 +18,7 @@ VOCABULARIES = {
     "attacks and cascades": [*plugins.names("attack"), *PRESETS, *CASCADES, *ALIASES],
     "settings of audit": list(signature_of(register.load("audit")).parameters),
     "settings of PGD": [field.name for field in dataclasses.fields(plugins.load("attack", "pgd"))],
-    "verbs": list(register.entries()),
+    "verbs": list(register.commands()),
 }
 
 

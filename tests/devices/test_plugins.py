@@ -50,16 +50,14 @@ def test_explainers(tmp_path):
 
 
 def test_detectors(tmp_path):
-    settings = {"train": "digits?split=train", "detector": list(plugins.names("detector")), "fit": 20, "samples": 4, "steps": 2}
+    settings = {"detector_data": "digits?split=train", "detector": list(plugins.names("detector"))}
     rows = []
     for device in ("cpu", NAME):
-        run, folder = tmp_path / f"{device}-run", tmp_path / device
+        folder = tmp_path / device
         with second_device() as reads:
-            brinell.audit(SMALL, "digits", samples=10, eps="0.3", attack="fgsm", device=device, out=run)
-            reads.clear()
-            brinell.detect(run, **settings, out=folder)
+            brinell.audit(SMALL, "digits", samples=4, eps="0.3", attack="fgsm", device=device, out=folder, **settings)
         assert bool(reads) == (device == NAME)
-        rows.append(rows_of(folder))
+        rows.append(rows_of(folder / "detectors"))
     assert rows_match(*rows)
 
 

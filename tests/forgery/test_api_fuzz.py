@@ -51,7 +51,6 @@ def right(name, runs):
                   "attack": "pgd?steps=2"},
         "dense_transfer": {"model": [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)], "attack": "pgd?steps=2", "eps": 0.1,
                            "data": brinell.data(make_pictures()[0], masks=make_pictures()[1])},
-        "detect": {"run": runs[0], "train": runs[2], "detector": "mahalanobis", "fit": 20, "samples": 4, "steps": 1},
         "doctor": {},
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},
         "explain": in_memory | {"method": "gradient", "samples": 4, "steps": 2},

@@ -35,7 +35,6 @@ def test_a_study_refuses_it(runs, tmp_path_factory, subtests):
             data="digits", samples=12, pairs=0, norm="linf", conditions="perception", evidence=run, out=out
         ),
         lambda run, out: brinell.explain(run=run, samples=2, method="gradient", out=out),
-        lambda run, out: brinell.detect(run, train="digits?split=train", detector="background", fit=40, out=out),
     ]:
         with subtests.test(str((call,))):
             tmp_path = tmp_path_factory.mktemp("row")

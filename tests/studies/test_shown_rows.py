@@ -26,10 +26,6 @@ from brinell.studies.certify.page import write as write_certificate
 from brinell.studies.corruption import STUDY as CORRUPT
 from brinell.studies.dense_transfer import analysis, page, terminal
 from brinell.studies.dense_transfer.records import Answers
-from brinell.studies.detection import analysis as detection_analysis
-from brinell.studies.detection import page as detection_page
-from brinell.studies.detection import records as detection
-from brinell.studies.detection import terminal as detection_terminal
 from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
@@ -97,37 +93,6 @@ def test_corrupt(corrupt_run, tmp_path):
     format_.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32)))
     CORRUPT.resolve(CORRUPT.page)(path)
     approve("corrupt", shown(path) + "\n" + payload(brinell.open(path)))
-
-
-def test_detect(detect_run, tmp_path):
-    """Two detectors on one model, with both adaptive attacks."""
-    content, rng = detection.TABLE.read(detect_run), np.random.default_rng(3)
-    names, attacks = ("first", "second"), [*content.manifest["attacks"], *detection.EVADING]
-    parts = []
-    for shift, name in enumerate(names):
-        for attack in ("clean", *attacks):
-            n = 24 if attack == "clean" else 15
-            parts.append(
-                rows.build(
-                    detection.Scores,
-                    n,
-                    model="patterns",
-                    detector=name,
-                    attack=attack,
-                    sample_id=np.arange(n),
-                    label=np.arange(n) % 4,
-                    score=rng.normal(size=n) + (attack != "clean") * (0.8 + shift - 0.7 * (attack in detection.EVADING)),
-                    fooled=rng.random(n) < (0.1 if attack == "clean" else 0.7),
-                )
-            )
-    (facts,) = content.manifest["models"]
-    right = int((~parts[0].fooled).sum())
-    facts = facts | {"right": right, "robust": 6, "samples": 24, "name": "patterns"}
-    facts["detectors"] = [{"name": name, "threshold": 0.6 + 0.5 * number} for number, name in enumerate(names)]
-    folder = Folder(path=tmp_path, manifest=content.manifest | {"models": [facts]}, rows=rows.concatenate(parts))
-    result = detection_analysis.summarise(folder)
-    texts = ["\n".join(detection_terminal.lines(result)), page_text(detection_page.render(folder)), payload(result)]
-    approve("detect", "\n\n".join(texts))
 
 
 def transfer_folder(path, task, answer):

@@ -208,6 +208,43 @@ class WayResult(Result):
     """Disagreement of finite differences with the gradient that was followed: 0 is perfect, 1 is chance; null if unchecked."""
 
 
+class DetectedAttack(Result):
+    """How well a detector separates the adversarial inputs of one attack from clean ones."""
+
+    attack: str
+    """Name of the stage, or of an adaptive attack."""
+    auc: float | None
+    """Probability that an adversarial input has a higher score than a clean one, with ties counted half."""
+    low: float | None
+    """Lower end of its 95 % interval; null with fewer than two adversarial inputs."""
+    high: float | None
+    """Upper end of the interval."""
+    detected: Rate
+    """Share of the adversarial inputs with an alarm at the threshold."""
+
+
+class DetectorResult(Result, allow_inf_nan=True):  # scores and thresholds may be infinite
+    """One detector in front of one model, at the largest eps."""
+
+    model: str
+    detector: str
+    threshold: float
+    """Score above which an input raises an alarm."""
+    false_alarms: Rate
+    """Alarms on the clean samples of the run. The threshold comes from other clean inputs."""
+    robust: Rate
+    """Samples that are robust to the attacks of the run without a detector."""
+    static: Rate
+    """Samples that are robust, or whose adversarial inputs all raise an alarm: the apparent gain of the detector."""
+    adaptive: Rate | None
+    """The static rate after the adaptive attacks, which know the detector; null if they did not run."""
+    evaded: Rate | None
+    """Among the correctly classified samples, those for which an adaptive attack finds an adversarial example without an
+    alarm."""
+    attacks: list[DetectedAttack]
+    """By attack that found an input."""
+
+
 class ModelResult(ClaimingResult):
     """All figures of one model in one run."""
 
@@ -272,6 +309,8 @@ class ModelResult(ClaimingResult):
     """One sentence of at most 25 words: the robust accuracy at the largest eps, and whether to believe it."""
     verdict_notes: list[str]
     """Sentences that qualify the verdict: what else failed, what could not run, and what to do."""
+    detectors: list[DetectorResult] | None = Field(default=None, exclude_if=lambda detectors: detectors is None)
+    """Detectors in front of the model; left out without `--detector`."""
     ways_around: list[WayResult]
     """How attacks went around the gradient that the model shows, in the order of the stages; empty where none did."""
 

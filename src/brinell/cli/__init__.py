@@ -48,7 +48,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for name, entry in register.entries().items():
+    for name, entry in register.commands().items():
         if verb in (None, name):
             study = register.load(name)
             app.command(name, epilog=epilog(study.examples))(function_of(study, entry.help))
@@ -81,7 +81,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-        command_line(next((word for word in words[1:] if word in register.entries()), None))(
+        command_line(next((word for word in words[1:] if word in register.commands()), None))(
             arguments, prog_name="brinell"
         )  # a shell asks for words; it ends the process itself
 

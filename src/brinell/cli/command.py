@@ -18,6 +18,7 @@ from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
+from brinell.studies.register import of_data
 
 SETTINGS_FILE = "run.toml"
 """The file of settings in a folder of results, with which --resume goes on."""
@@ -44,7 +45,7 @@ class Command:
     def execute(self) -> int:
         """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
         try:
-            self._hand_over()
+            self._choose_study()
             return self._answer(self._run())
         except KeyboardInterrupt:
             if not self.resume_command:
@@ -55,17 +56,12 @@ class Command:
             say(f"error: {error}" + (f" ({self.resume_command})" if self.resume_command and error.resumable else ""))
             return error.exit_code
 
-    def _hand_over(self) -> None:
-        """Let another study take the call, if it takes such data."""
-        if self.study.successor is None:
-            return
-        from brinell.studies.register import hand_over
-
-        settings = self._file_values() | self.values | self.options
-        study = hand_over(self.study, settings)
-        if study is not self.study:
+    def _choose_study(self) -> None:
+        """Take the study of pictures where the data have masks or boxes."""
+        if self.study.of_pictures:
+            settings = self._file_values() | self.values | self.options
+            self.study = of_data(self.study, settings)
             self.values |= {name: settings[name] for name in self.values}
-            self.study = study
 
     def _run(self) -> Any:
         """Run the study and return its result."""
@@ -102,7 +98,7 @@ class Command:
         """Note the command that resumes this run, for the message about an interruption."""
         if self.study.resume:
             writes_folder = self.study.output is Output.FOLDER
-            arguments = [f"brinell {self.study.verb}" if writes_folder else command_of(request, self.study)]
+            arguments = [f"brinell {self.study.command}" if writes_folder else command_of(request, self.study)]
             self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(str(path))])
 
     def _request(self) -> BaseRequest:
@@ -181,7 +177,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
 
 def command_of(request: BaseRequest, study: Study) -> str:
     """The command line that repeats a request: every setting that differs from its default."""
-    arguments, positional = ["brinell", study.verb], []
+    arguments, positional = ["brinell", study.command], []
     for key, model_field in type(request).model_fields.items():
         value = getattr(request, key)
         if key in study.positional:

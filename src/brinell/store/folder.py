@@ -89,7 +89,7 @@ class Layout:
     @property
     def command(self) -> str:
         """The command that makes a folder, as users type it."""
-        return f"brinell {self.verb}"
+        return f"brinell {self.verb.partition(' ')[0]}"
 
     @property
     def head(self) -> dict[str, Any]:

@@ -105,7 +105,8 @@ class Study:
     package: str
     """The package of the study: `__name__` of the module that holds the record."""
     verb: str
-    """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens."""
+    """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens. A verb of
+    two words has no command: it is a folder that the command of the first word writes."""
     request: type[BaseRequest]
     """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
@@ -170,8 +171,8 @@ class Study:
     """`(settings) -> spec`: the data of models in memory, where no setting names them."""
     truth: bool = False
     """True if the study understands data with a truth about parts of inputs (`core.data.Truth`), such as masks."""
-    successor: Reference | None = None
-    """`(data) -> verb`: the study that takes such data, a spec or a data set, in place of this one; empty if this one does."""
+    of_pictures: str = ""
+    """The verb of the study that takes the same request for data with masks or boxes; empty for none."""
     output: Output = Output.FOLDER
     within: str = ""
     """The setting that may name a folder in which, under the name of the verb, the results go by default; empty for none."""
@@ -257,7 +258,12 @@ class Study:
     @property
     def name(self) -> str:
         """The name of the Python call."""
-        return self.verb.replace("-", "_")
+        return self.command.replace("-", "_")
+
+    @property
+    def command(self) -> str:
+        """The command as one types it after `brinell`."""
+        return self.verb.partition(" ")[0]
 
     def resolve(self, reference: Reference | None) -> Any:
         """The object that a reference names.
@@ -289,8 +295,12 @@ class Study:
         return get_origin(self.fields()[setting].annotation) is tuple
 
     def in_memory(self) -> tuple[str, ...]:
-        """The settings of its request in whose place Python may give an object."""
-        return tuple(name for name in self.memory if name in self.request.model_fields)
+        """The settings in whose place Python may give an object."""
+        return tuple(name for name in self.memory if name in self.fields())
+
+    def names_of(self, setting: str) -> Any:
+        """The mark of a setting (`BaseRequest.names_of`); None for one without a mark."""
+        return self.request.names_of(setting) or (self.options.names_of(setting) if self.options is not None else None)
 
 
 @dataclass(frozen=True, kw_only=True)

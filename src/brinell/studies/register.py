@@ -56,6 +56,11 @@ def entries() -> dict[str, Entry]:
     return dict(sorted(entries_by_verb.items()))
 
 
+def commands() -> dict[str, Entry]:
+    """The entries of the verbs that have a command."""
+    return {verb: entry for verb, entry in entries().items() if " " not in verb}
+
+
 def load(verb: str) -> Study:
     """The record of a verb.
 
@@ -64,7 +69,7 @@ def load(verb: str) -> Study:
     """
     entry = entries().get(verb)
     if entry is None:
-        raise RequestError(f"there is no command {verb!r}{suggestion(verb, entries(), '`brinell --help` lists them')}")
+        raise RequestError(f"there is no command {verb!r}{suggestion(verb, commands(), '`brinell --help` lists them')}")
     study: Study = import_module(entry.package).STUDY
     return study
 
@@ -91,8 +96,8 @@ def study_of(folder: Path) -> Study:
     return load(verb)
 
 
-def hand_over(study: Study, settings: dict[str, Any]) -> Study:
-    """The study that takes the data of a call: `study` itself, or its successor for such data.
+def of_data(study: Study, settings: dict[str, Any]) -> Study:
+    """The study that takes a call with such data: `study` itself, or that of pictures with masks or boxes.
 
     Args:
         study: the study that was called.
@@ -101,17 +106,13 @@ def hand_over(study: Study, settings: dict[str, Any]) -> Study:
     Raises:
         RequestError: a setting that the other study lacks.
     """
-    if study.successor is None or settings.get("data") is None:
+    from brinell.engine.sources import has_truth
+
+    if not study.of_pictures or settings.get("data") is None or not has_truth(settings["data"]):
         return study
-    verb = study.resolve(study.successor)(settings["data"])
-    if not verb:
-        return study
-    other = load(verb)
-    if foreign := [name for name in settings if name in study.fields() and name not in other.fields()]:
-        raise RequestError(
-            f"brinell {verb} takes such data, and has no {option(foreign[0])}: leave it out; `brinell {verb} --help` lists its "
-            "options"
-        )
+    other = load(study.of_pictures)
+    if lacking := [name for name in settings if name in study.fields() and name not in other.fields()]:
+        raise RequestError(f"data with masks or boxes have no {option(lacking[0])}: leave it out")
     for name, value in settings.items():
         if isinstance(value, list | tuple) and len(value) == 1 and name in study.fields() and not other.takes_several(name):
             settings[name] = value[0]

@@ -1,8 +1,11 @@
 """How `brinell audit` is carried out; what it is asked for is `engine.request.Request`."""
 
+from typing import Annotated
+
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.core.settings import Names
+from brinell.engine.request import BaseRequest, DataSpec
 
 CALIBRATION = 20.0
 """Seconds of a calibration where nobody said."""
@@ -21,3 +24,10 @@ class AuditOptions(BaseRequest):
     gate: tuple[str, ...] = ()
     """A condition of brinell gate on the run, such as robust=0.4, worst-class=0.2, clean=0.9 or certified=0.2, at its largest
     budget. The command ends with exit code 1 where one does not hold."""
+    detector: tuple[Annotated[str, Names("detector")], ...] = ()
+    """A detector, background, feature-squeezing, mahalanobis or file.py:Class: also measure how much of the robust accuracy comes
+    from changes that it sees, and what attacks that know it leave, into the folder detectors of the run."""
+    detector_data: DataSpec | None = None
+    """Clean data, without samples of the audit, that the detectors are fitted to."""
+    fpr: float = Field(default=0.05, gt=0, lt=0.5)
+    """The false-alarm rate on clean inputs, which determines the threshold of a detector."""

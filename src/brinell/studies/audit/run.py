@@ -15,7 +15,7 @@ from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
 from brinell.store.run import Run
-from brinell.studies.audit import dry_run, result
+from brinell.studies.audit import detection, dry_run, result
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
 from brinell.studies.kit import Call
@@ -45,12 +45,17 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         certification.check(call, plan)
     elif any(threshold.metric == "certified" for threshold in thresholds):
         raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
+    if options.detector:
+        detection.check(call, plan)
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
     run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
     if options.certify:
         certification.certify(call, plan, folder)
         run = html.write_pages(Run.open(folder))
+    if options.detector:
+        detection.measure(call, plan, folder)
+        run = detection.with_detectors(run, folder)
     audit = result.of(run)
     if not thresholds:
         return audit
@@ -105,4 +110,5 @@ def carry_out_plan(
 def open_result(folder: Path) -> result.Audit:
     """The result of a run folder, computed from its records."""
     run = Run.open(folder, thresholds=True)
-    return result.of(audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder))
+    audit = audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder)
+    return result.of(detection.with_detectors(audit, folder))

@@ -36,6 +36,9 @@ def lines(result: Any) -> Iterator[str]:
             yield f"  {text:>9}   {percent(rate.value):>8}   proven ({rate.k} of {rate.n}): no attack can break these"
         yield f"  {model.verdict}"
         yield from (f"  note: {text}" for text in model.verdict_notes)
+        for entry in model.detectors or ():
+            adaptive = percent(entry.adaptive.value if entry.adaptive else None)
+            yield f"  {entry.detector}: {percent(entry.static.value)} with it, {adaptive} against attacks that know it"
         passed = [check.passed for check in model.checks]
         yield f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
         titles = {stage.attack: stage.title for stage in model.stages}

@@ -68,7 +68,7 @@ STUDY = Study(
     summarise="result:summarise",
     result="result:TransferResult",
     positional=("source",),
-    successor="successor:verb_for",
+    of_pictures="dense-transfer",
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

@@ -27,6 +27,7 @@ from brinell.store.standing import claimed_names
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies import repetition
 from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audit_detectors import FOLDER as DETECTORS
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification.premises import list_premises, list_unopened
 from brinell.studies.verification.repeated_audit import MOST_DEVIATIONS, Repetition, take_served
@@ -78,10 +79,11 @@ def carry_out(call: Call) -> VerifyResult:
         _check_names(run, [model.name for model in models])
         plan = plan_audit(request, dataset=call.dataset(), models=models)
         result = verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures, replaced=replaced)
-    if not (folder / PROOFS / MANIFEST).is_file() or result.problems:
-        return result
-    of_proofs = call.request.model_copy(update={"run": str(folder / PROOFS), "signed_by": None, "digest": ()})
-    return result.joined(carry_out(replace(call, request=of_proofs)), PROOFS)
+    for name in (PROOFS, DETECTORS):
+        if (folder / name / MANIFEST).is_file() and not result.problems:
+            within = call.request.model_copy(update={"run": str(folder / name), "signed_by": None, "digest": ()})
+            result = result.joined(carry_out(replace(call, request=within)), name)
+    return result
 
 
 def data_of(settings: Mapping[str, Any]) -> str:
@@ -265,7 +267,7 @@ def _check_finished(study: Study, folder: Path, manifest: Mapping[str, Any]) -> 
 
 def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> None:
     """Refuse a call without the models or data that the study had in memory."""
-    for name in study.in_memory():
+    for name in (name for name in study.in_memory() if name in study.request.model_fields):
         value = getattr(request, name)
         texts = value if isinstance(value, tuple) else (value or "",)
         if any(text.startswith(IN_MEMORY) for text in texts) and name not in (*call.datasets, *call.objects):

@@ -13,7 +13,7 @@ from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
-from brinell.studies.detection.run import evade
+from brinell.studies.audit_detectors.run import evade
 
 PLANE = Domain(kind="vector", shape=(2,), low=-1.0, high=1.0)
 X = torch.tensor([[-0.2, 0.0], [-0.2, 0.1], [-0.9, 0.0]])

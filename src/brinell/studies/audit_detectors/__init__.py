@@ -1,0 +1,61 @@
+"""Measure how much of an audit's robust accuracy comes from changes that a detector sees, and what adaptive attacks leave.
+
+`brinell audit --detector` makes it beside its run, in the folder `detectors` of that.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.core.settings import Names
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, Folder, ModelSpec, SampleCount, Seed
+from brinell.studies.kit import Study
+
+FOLDER = "detectors"
+"""Name of the folder within that of the audit."""
+
+
+class DetectorsRequest(BaseRequest):
+    """What the detectors are measured on, and how."""
+
+    run: Folder
+    """The finished run of an audit."""
+    data: DataSpec
+    """The data of the run."""
+    model: tuple[ModelSpec, ...]
+    """The models of the run."""
+    train: DataSpec
+    """Clean data that the detectors are fitted to. It must not contain samples of the run."""
+    detector: tuple[Annotated[str, Names("detector")], ...]
+    """A detector: background, feature-squeezing, mahalanobis, or file.py:Class."""
+    fpr: float = Field(default=0.05, gt=0, lt=0.5)
+    """The false-alarm rate on clean inputs, which determines the threshold."""
+    fit: int = Field(default=2000, ge=20)
+    """Number of clean inputs that detectors are fitted to. As many further inputs determine the threshold."""
+    measured: int = Field(default=200, ge=1)
+    """Number of samples of the run that are measured, counted from the first."""
+    steps: int = Field(default=100, ge=0)
+    """Gradient steps of the adaptive attack. 0 leaves it out."""
+    samples: SampleCount = None
+    """The number of samples of the run."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """The selection of samples of the run."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
+
+STUDY = Study(
+    package=__name__,
+    verb="audit detectors",
+    request=DetectorsRequest,
+    plan="run:make_plan",
+    pieces="run:pieces",
+    rows="result:Scores",
+    facts="result:DetectorsFacts",
+    summarise="result:summarise",
+    result="result:DetectorsResult",
+    memory=("model", "data", "train"),
+    call=False,
+    examples=("brinell audit --detector mahalanobis --detector-data TRAIN.npz",),
+)

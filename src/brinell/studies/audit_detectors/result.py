@@ -1,0 +1,175 @@
+"""Scores of detectors, the figures that are counted from them, and the report."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brinell.analysis.auc import auc, auc_interval
+from brinell.analysis.results import DetectedAttack, DetectorResult
+from brinell.analysis.robust_accuracy import rate
+from brinell.core.record import CLEAN, Array, column
+from brinell.manifest import Amount, Facts
+from brinell.reports.numbers import distance, percent
+from brinell.reports.values import Detail, Measure, Report, Table
+from brinell.store import rows
+from brinell.studies.audit_detectors import DetectorsRequest
+from brinell.studies.result import Folder, FolderResult
+
+EVADING = ("evading", "evading, background kept")
+"""Names of the adaptive attacks, in the column `attack`."""
+READING = (
+    "An adversarial input that raises an alarm is no success. Static attacks are those of the audit, which do not know the "
+    "detector; adaptive ones search for a wrong class without an alarm, and further ones can lower the rate. What adaptive "
+    "attacks take of the gain was never robustness."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Rows as columns, each a (rows,) array."""
+
+    model: Array = column("string", "name of the model in the run")
+    detector: Array = column("string", "spec of the detector")
+    attack: Array = column("string", "a stage of the run, `clean`, or one of `EVADING`")
+    sample_id: Array = column("int64", "position of the sample in the data")
+    label: Array = column("int32", "true class")
+    score: Array = column("float64", "score of the detector; higher is more suspicious")
+    threshold: Array = column("float64", "score above which an input raises an alarm")
+    fooled: Array = column("bool", "true if the classifier errs on this input")
+    backwards: Array = column("int64", "gradient steps for this input; 0 for an input of the run", zero=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+class DetectorsFacts(Facts):
+    """What the run of the audit says."""
+
+    eps: Amount
+    """Its largest budget."""
+    eps_text: str
+    """The same as it was written."""
+    distance: str
+    """The distance in which it is measured."""
+
+
+class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and thresholds may be infinite
+    """Detectors in front of the models of an audit."""
+
+    request: DetectorsRequest
+    facts: DetectorsFacts
+    detectors: list[DetectorResult]
+    """One entry for each model and detector."""
+
+    def report(self) -> Report:
+        """What the page and the CSV files say."""
+        return Report(
+            verb="audit detectors",
+            title="How much of the robustness is only detectability?",
+            subject=f"{self.data}, {distance(self.facts.distance)} up to {self.facts.eps_text}; thresholds at "
+            f"{100 * self.request.fpr:g} % false alarms on {self.request.train}",
+            sentences=[sentence_of(self.detectors)],
+            blocks=tables_of(self.detectors),
+        )
+
+
+def sentence_of(detectors: list[DetectorResult]) -> str:
+    """The detector with the largest apparent gain, and what adaptive attacks leave of the gain."""
+    best = max(detectors, key=_gain)
+    if _gain(best) <= 0:
+        return "No detector adds to the robust accuracy, even against attacks that do not know it."
+    text = (
+        f"{best.detector} seems to raise the robust accuracy of {best.model} from {percent(best.robust.value)} to "
+        f"{percent(best.static.value)}."
+    )
+    if best.adaptive is None:
+        return f"{text} No adaptive attack ran, so the gain may be detectability alone."
+    remaining = max((best.adaptive.value or 0.0) - (best.robust.value or 0.0), 0.0)
+    return (
+        f"{text} Adaptive attacks, which know it, leave {percent(best.adaptive.value)}: "
+        f"{percent(1 - remaining / _gain(best), 0)} of the gain was detectability."
+    )
+
+
+def _gain(detector: DetectorResult) -> float:
+    return (detector.static.value or 0.0) - (detector.robust.value or 0.0)
+
+
+def tables_of(detectors: list[DetectorResult]) -> list[Table]:
+    """The rates of all detectors, and how they separate the inputs of each attack from clean ones."""
+    several = len({d.model for d in detectors}) > 1
+    heads = [(d.model, d.detector) if several else (d.detector,) for d in detectors]
+    columns = ("model", "detector") if several else ("detector",)
+    return [
+        Table(
+            title="Detectors",
+            columns=(*columns, "robust without it", "static attacks", "adaptive attacks", "false alarms"),
+            rows=[
+                (*head, d.robust, d.static, d.adaptive, Detail(d.false_alarms, f"scores above {d.threshold:.3g}"))
+                for head, d in zip(heads, detectors, strict=True)
+            ],
+            text=READING,
+            name="detectors",
+            terminal=True,
+        ),
+        Table(
+            title="Detectors, attack by attack",
+            columns=(*columns, "attack", "AUC", "detected at the threshold"),
+            rows=[
+                (*head, entry.attack, Measure(entry.auc, entry.low, entry.high), entry.detected)
+                for head, d in zip(heads, detectors, strict=True)
+                for entry in d.attacks
+            ],
+            name="detected_attacks",
+            folded=True,
+        ),
+    ]
+
+
+def summarise(folder: Folder[Scores]) -> DetectorsResult:
+    """Figures of a folder from its rows."""
+    return DetectorsResult(
+        **folder.head(),
+        detectors=[
+            _detector(model, detector, rows.take(folder.rows, (folder.rows.model == model) & (folder.rows.detector == detector)))
+            for model in dict.fromkeys(folder.rows.model.tolist())
+            for detector in dict.fromkeys(folder.rows.detector.tolist())
+        ],
+    )
+
+
+def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
+    alarm, clean, adaptive = (
+        scores.score > scores.threshold,
+        scores.attack == CLEAN,
+        np.isin(scores.attack, EVADING),
+    )
+
+    def samples(chosen: Array) -> set[int]:
+        """The samples of some rows."""
+        return set(scores.sample_id[chosen].tolist())
+
+    n, right = int(clean.sum()), samples(clean & ~scores.fooled)
+    static = ~clean & ~adaptive & scores.fooled
+    unnoticed, evaded = samples(static & ~alarm), samples(adaptive & scores.fooled & ~alarm)
+    return DetectorResult(
+        model=model,
+        detector=detector,
+        threshold=float(scores.threshold[0]),
+        false_alarms=rate(int(alarm[clean].sum()), n, quantity="false alarms"),
+        robust=rate(len(right - samples(static)), n),
+        static=rate(len(right - unnoticed), n),
+        adaptive=rate(len(right - unnoticed - evaded), n) if adaptive.any() else None,
+        evaded=rate(len(evaded), len(right), quantity="evaded") if adaptive.any() else None,
+        attacks=[
+            _attack(attack, scores.score[clean], scores.score[chosen], float(scores.threshold[0]))
+            for attack in dict.fromkeys(scores.attack[~clean].tolist())
+            if (chosen := (scores.attack == attack) & scores.fooled).any()
+        ],
+    )
+
+
+def _attack(attack: str, clean: Array, adversarial: Array, threshold: float) -> DetectedAttack:
+    low, high = auc_interval(clean, adversarial) or (None, None)
+    detected = rate(int((adversarial > threshold).sum()), len(adversarial), quantity="detected")
+    return DetectedAttack(attack=attack, auc=auc(clean, adversarial), low=low, high=high, detected=detected)
