@@ -36,9 +36,9 @@ from brinell.rlab.variants import SEVERITIES
 from brinell.store.folder import Layout
 from brinell.store.standing import CLAIMED
 from brinell.studies import register
-from brinell.studies.benchmark import records as store_benchmark
-from brinell.studies.benchmark.cards import columns
-from brinell.studies.benchmark.records import Outcome as SampleOutcome
+from brinell.studies.benchmark import run as benchmark
+from brinell.studies.benchmark.card import columns_text
+from brinell.studies.benchmark.result import Outcome as SampleOutcome
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
@@ -199,8 +199,8 @@ def benchmark_page() -> str:
     """The folder of a benchmark set and its columns."""
     docs = attribute_docs(SampleOutcome)
     return (
-        f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(store_benchmark)}\n"
-        + columns()
+        f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(benchmark)}\n"
+        + columns_text()
         + "\n## Outcomes\n\n"
         + table(["outcome", "meaning"], [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome])
     )

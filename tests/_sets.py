@@ -81,8 +81,8 @@ def benchmark_arguments(work, out, *options, levels="1,2,40"):
     return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *options]
 
 
-def rows_of(folder, subfolder="data"):
-    return [row for path in sorted((folder / subfolder).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+def rows_of(folder, files="data/*.parquet"):
+    return [row for path in sorted(folder.glob(files)) for row in pq.read_table(path).to_pylist()]
 
 
 def arrays_of(folder):
@@ -95,13 +95,12 @@ def probe_queries(folder):
 
 
 def assert_same_set(first, second):
-    """The same rows, pictures and arrays, file by file, and the same card and checksums but for what a clock decides."""
-    for subfolder in ("data", "samples"):
-        names = [path.name for path in sorted((first / subfolder).iterdir())]
-        assert names == [path.name for path in sorted((second / subfolder).iterdir())]
-        for name in names:
-            assert pq.read_table(first / subfolder / name).equals(pq.read_table(second / subfolder / name))
+    """The same rows, pictures and arrays, file by file, and the same card."""
+    names = [path.name for path in sorted((first / "data").iterdir())]
+    assert names == [path.name for path in sorted((second / "data").iterdir())]
+    for name in ("rows.parquet", *(f"data/{name}" for name in names)):
+        assert pq.read_table(first / name).equals(pq.read_table(second / name))
     a, b = arrays_of(first), arrays_of(second)
     assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
     assert (first / "README.md").read_text() == (second / "README.md").read_text()
-    assert not [path for path in second.rglob("*.tmp")]
+    assert not [path for path in second.rglob("*.tmp")] and not (second / ".parts").exists()

@@ -292,13 +292,10 @@ def test_a_gradient_is_paid_from_the_budget(subtests):
 
 def test_sets_and_lessons_are_made_from_scores(folder):
     words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
-    from brinell.studies.benchmark.plan import make_plan
-    from brinell.studies.benchmark.request import BenchmarkRequest
-
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
         brinell.train_agent(words[3], words[1], attack="rlab?distortions=gradient-sign", out=folder / "no.safetensors")
     with pytest.raises(RequestError, match="a benchmark set uses only scores: leave out"):
-        make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))
+        brinell.benchmark(words[3], words[1], distortions="gradient-sign", out=folder / "no")
 
 
 def test_a_run_says_which_policy_placed_and_why():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import brinell
 from _helpers import assert_same_rows
 from _lazy import library
 from brinell.cli import run as cli
@@ -105,7 +106,7 @@ def test_a_benchmark_set_of_a_table(work, tmp_path):
     assert cli(["audit", "--data", f"bench:{out}", "--model", model, "--eps", "0", "--out", str(scored)]) == 0
     records = Run.open(scored).records()
     assert len(records) and set(records.outcome.tolist()) == {Outcome.MISCLASSIFIED}, "asked in the units of the table"
-    assert "cannot change and carry no patches: mean_radius, worst_radius" in (out / "README.md").read_text()
+    assert brinell.open(out).facts.fixed == ["mean_radius", "worst_radius"]
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from _refusals import refused
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError
 from brinell.store.differences import Claims, Comparison, compare_folders, compare_texts, is_data, json_differences, list_files
-from brinell.store.files import digest, write_arrays
+from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
 
 N = 1500

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from _helpers import rows_of
 from _refusals import refused
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
-from brinell.store.files import digest, write_atomically, write_text
+from brinell.store.files import write_atomically, write_text
 from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks
 from brinell.store.trust import MARK, make_mark, request_text
 

@@ -21,7 +21,6 @@ from brinell.store.files import write_arrays
 from brinell.store.table import Folder
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.answer_text import pack_answer, pack_pairs
-from brinell.studies.benchmark.terminal import lines as benchmark_lines
 from brinell.studies.certify.page import write as write_certificate
 from brinell.studies.corruption import STUDY as CORRUPT
 from brinell.studies.dense_transfer import analysis, page, terminal
@@ -213,8 +212,9 @@ def test_harden(harden_run):
 
 def test_benchmark(benchmark_run):
     result = varied(brinell.open(benchmark_run))
-    card, facts = ((benchmark_run / name).read_text() for name in ("README.md", "croissant.json"))
-    approve("benchmark-varied", "\n\n".join(["\n".join(benchmark_lines(result)), card, facts]))
+    report = result.report()
+    texts = terminal_of(result, benchmark_run), (benchmark_run / "README.md").read_text(), page_text(page_of(report))
+    approve("benchmark-varied", "\n\n".join([*texts, *csv_files(report).values()]))
     assert len(rows_of(benchmark_run)) == sum(level.inputs + level.unreached for level in result.levels)
 
 

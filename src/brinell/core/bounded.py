@@ -4,6 +4,7 @@ Every limit is a constant in this module. The declared size of a file is compare
 files that declare no size or a wrong one, the address space of the process is limited while a decoder runs.
 """
 
+import hashlib
 import os
 import signal
 import stat
@@ -70,6 +71,12 @@ def read(path: Path, most: int) -> bytes:
 def text(path: Path) -> str:
     """Read a UTF-8 text of at most MOST_TEXT bytes; raises the errors of `read`, and UnicodeDecodeError."""
     return read(path, MOST_TEXT).decode("utf-8")
+
+
+def digest(path: Path) -> str:
+    """The hash of a regular file's bytes (BLAKE2b, 128 bits, hexadecimal)."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def path_inside(folder: Path, name: str, origin: object, *, links: bool = False) -> Path:

@@ -4,9 +4,8 @@ The inputs are exactly those that the set's source model received; `form=quantis
 the set's Parquet files.
 """
 
-import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,29 +24,31 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth
 from brinell.datasets._masks import check_masks, mask_truth
-from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
+from brinell.manifest import Amount, Facts, FolderManifest, Listing, Manifest, SamplingFacts, fault
 
 __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
-SUMS = "SHA256SUMS"
 OBJECT = 6
 """Numbers of an object: corners, class, and 1 for a crowd."""
-MANIFEST, VERB, VERSION = "manifest.json", "benchmark", 2
+MANIFEST, VERB, VERSION = "manifest.json", "benchmark", 1
 """File, verb and version that identify the folder of a set."""
 
 
-class SetManifest(Manifest):
-    """The fields of a set's manifest that are read here."""
+class SetFacts(Facts):
+    """Facts of a set that are read here."""
 
-    state: State
-    """State of the set: finished or not."""
     levels: Listing[Amount]
     """Multiples of the L2 distance of the adversarial example."""
-    data: DataFacts
-    """The source data."""
     task: Task | None = None
     """Kind of the truth, masks or boxes; null for one class for each input."""
+
+
+class SetManifest(FolderManifest):
+    """The manifest of a set."""
+
+    facts: SetFacts
+    """Facts of the set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +66,8 @@ class Bench:
         """Open the folder."""
         folder = existing_path(self.path, "folder", "bench:FOLDER")
         manifest = manifest_of(folder)
-        _check_sums(folder)
-        level = _level(self.level, manifest["levels"])
-        task = manifest.get("task")
+        _check_files(folder, manifest)
+        level, task = _level(self.level, manifest["facts"]["levels"]), task_of(manifest)
         rows = [row for row in _rows(folder, _KEYS if task else [*_KEYS, "label"]) if row[2] == level and row[3]]
         inputs = [(folder / "arrays" / f"{part}.safetensors", f"{sample}/{level:g}/input") for part, sample, *_ in rows]
         if not inputs:
@@ -122,7 +122,7 @@ def _tensor(file: Path, name: str) -> Any:
         with safe_open(file, "pt") as tensors:
             return tensors.get_tensor(name)
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise RequestError(f"{file} is damaged or missing ({error}): compare the folder with its SHA256SUMS") from None
+        raise RequestError(f"{file} is damaged or missing ({error}): fetch the set again") from None
 
 
 class _Level(Rows):
@@ -139,23 +139,17 @@ class _Level(Rows):
         return rounded
 
 
-def _check_sums(folder: Path) -> None:
-    """Compare the files that are read with the checksums of the set, which must list them."""
+def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a set whose tables and arrays are not those that its manifest lists."""
     remedy = "fetch the set again, or have brinell benchmark make it anew"
-    try:
-        lines = bounded.text(folder / SUMS).splitlines()
-        listed = {name: value for value, _, name in (line.partition("  ") for line in lines)}
-        files = [folder / MANIFEST, *folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
-        files_by_name = {file.relative_to(folder).as_posix(): file for file in files}
-        needed = {name for name in listed if name.startswith(("data/", "arrays/"))}
-        if missing := sorted(needed - files_by_name.keys()):
-            raise RequestError(f"{folder / missing[0]} is missing, which {SUMS} lists: {remedy}")
-        for name, file in sorted(files_by_name.items()):
-            with bounded.open_regular(file) as content:
-                if hashlib.file_digest(content, "sha256").hexdigest() != listed.get(name):
-                    raise RequestError(f"{file} is not what {SUMS} says: {remedy}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{folder} has no {SUMS} that can be read ({one_line(error)}): {remedy}") from None
+    listed = {name: value for name, value in manifest["files"].items() if name.startswith(("data/", "arrays/"))}
+    files = [*folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
+    present = {file.relative_to(folder).as_posix(): file for file in files}
+    if missing := sorted(listed.keys() - present.keys()):
+        raise RequestError(f"{folder / missing[0]} is missing, which its manifest lists: {remedy}")
+    for name, file in sorted(present.items()):
+        if bounded.digest(file) != listed.get(name):
+            raise RequestError(f"{file} is not what the manifest of its set says: {remedy}")
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -164,7 +158,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(bounded.text(file))
     except FileNotFoundError:
-        raise RequestError(f"{folder} is no benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
+        raise RequestError(f"{folder} is no finished benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is damaged: {one_line(error)}") from None
     for kind in (Manifest, SetManifest):
@@ -174,9 +168,13 @@ def manifest_of(folder: Path) -> dict[str, Any]:
             raise RequestError(f"{folder} is no benchmark set: brinell benchmark makes one")
         if manifest["schema"] != VERSION:
             raise RequestError(f"{file} is of another version of brinell")
-    if manifest["state"] != "finished":
-        raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")
     return manifest
+
+
+def task_of(manifest: Mapping[str, Any]) -> Task | None:
+    """Kind of the truth of a set."""
+    task: Task | None = manifest["facts"].get("task")
+    return task
 
 
 def _level(text: str, levels: list[float]) -> float:
@@ -196,7 +194,7 @@ def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
             table = pq.read_table(part, columns=columns, partitioning=None)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
-            raise RequestError(f"{part} is damaged ({reason}): compare the folder with its SHA256SUMS") from None
+            raise RequestError(f"{part} is damaged ({reason}): fetch the set again") from None
         for row in zip(*(table[name].to_pylist() for name in columns), strict=True):
             yield part.stem, *row
 

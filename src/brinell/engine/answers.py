@@ -52,8 +52,8 @@ def with_logits(
 ) -> Model:
     """Return the model with its answers converted to logits.
 
-    The kind of answers is recognised on clean samples, unless the model declares it. The option `answers` of a model, or the
-    keyword of the Python call, overrides it.
+    The kind of answers is recognised on clean samples, unless the model declares it or answers maps or boxes. The option
+    `answers` of a model, or the keyword of the Python call, overrides it.
 
     Args:
         model: the model, prepared for calls on the device.
@@ -66,7 +66,7 @@ def with_logits(
     Raises:
         ModelError: the model returns one number per input that is neither a logit nor a probability, such as NaN.
     """
-    if model.info.answers is not None or model.access == Access.LABELS:
+    if model.info.answers is not None or model.info.output is not None or model.access == Access.LABELS:
         return model
     kinds, name = manifest.setdefault("answers", {}), name or model.name
     if name not in kinds:

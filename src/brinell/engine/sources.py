@@ -8,7 +8,7 @@ from brinell.core.data import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import BoundsError
-from brinell.datasets.bench import manifest_of
+from brinell.datasets.bench import manifest_of, task_of
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.spelling import expand_spec
@@ -50,7 +50,7 @@ def has_truth(data: Any) -> bool:
         return isinstance(data, Dataset) and data.info.truth is not None
     name, path, _ = plugins.parse(expand_spec("dataset", data))
     if name == "bench" and path:
-        return manifest_of(existing_path(path, "folder", "bench:FOLDER")).get("task") is not None
+        return task_of(manifest_of(existing_path(path, "folder", "bench:FOLDER"))) is not None
     return name in DENSE
 
 

@@ -20,11 +20,12 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from brinell.core import bounded, stored
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.manifest import abbreviate
 from brinell.store import parquet
-from brinell.store.files import digest, read_arrays
+from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST, REQUEST
 
 RTOL, ATOL = 1e-4, 1e-6

@@ -1,7 +1,6 @@
 """Atomic writes: after a kill a file holds its old content or its new content, never a part of it."""
 
 import errno
-import hashlib
 import mmap
 import os
 import tempfile
@@ -16,8 +15,8 @@ from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
 
-LAST = ("records", "samples")
-"""Folders whose file completes a part: it is written last, and without it the part is computed again."""
+LAST = "records"
+"""The folder whose file completes a part: it is written last, and without it the part is computed again."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
@@ -129,15 +128,8 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def damaged(path: Path, reason: str) -> RequestError:
     """The error about a damaged file: it says which files to delete before a resume."""
-    rows = [
-        rows_file
-        for name in LAST
-        for rows_file in path.parent.parent.glob(f"{name}/*.parquet")
-        if path.stem.startswith(rows_file.stem)
-    ]
-    companions = (
-        "" if path.parent.name in LAST else "".join(f" and {rows_file.parent.name}/{rows_file.name}" for rows_file in rows)
-    )
+    rows = [file.name for file in path.parent.parent.glob(f"{LAST}/*.parquet") if path.stem.startswith(file.stem)]
+    companions = "" if path.parent.name == LAST else "".join(f" and {LAST}/{name}" for name in rows)
     return RequestError(f"{path} is damaged or missing ({reason}): delete it{companions} and go on with {option('resume')}")
 
 
@@ -145,9 +137,3 @@ def check_safetensors_name(path: Path, description: str) -> None:
     """Refuse a file name that does not end with .safetensors; `description` names the content for the message."""
     if path.suffix != ".safetensors":
         raise RequestError(f"{path} is no name for {description}: end it with .safetensors")
-
-
-def digest(path: Path) -> str:
-    """The hash of a file's bytes (BLAKE2b, 128 bits, hexadecimal)."""
-    with bounded.open_regular(path) as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -14,12 +14,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from brinell.core import bounded
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
 from brinell.store import inventory, trust
-from brinell.store.files import damaged, digest, write_text
+from brinell.store.files import damaged, write_text
 
 
 @contextmanager

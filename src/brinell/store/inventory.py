@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError
-from brinell.store.files import digest
 
 FILES = "files"
 """The key of a manifest that holds the inventory: the digest of each file by its path in the folder."""

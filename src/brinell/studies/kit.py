@@ -157,8 +157,6 @@ class Study:
     proven: Reference | None = None
     """`(folder) -> mapping of samples to budgets`: the largest budget at which each sample is proven robust, 0 without a proof.
     Only proofs about the model itself count."""
-    growing: tuple[str, ...] = ()
-    """Files that change after the folder is finished, such as answers of people, and those that follow from them."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None
@@ -233,7 +231,8 @@ class Study:
         if self.facts is not None:
             fields["facts"] = (self.resolve(self.facts), ...)
         manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
-        layout = Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest, derived=self.growing)
+        noun, beside = f"{self.verb} study", self.resolve(self.result).beside
+        layout = Layout(verb=self.verb, noun=noun, version=1, manifest=manifest, derived=beside)
         return Table(layout, self.resolve(self.rows))
 
     def open_folder(self, folder: Path) -> Any:

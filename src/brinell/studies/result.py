@@ -64,6 +64,9 @@ class FolderResult(ReportedResult, ClaimingResult):
     """A result that is counted from the rows of a folder. A study names the classes of its request and facts."""
 
     words: ClassVar[frozenset[str]] = frozenset({"seconds"})
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Files of the folder that its manifest does not list: those that change after the folder is finished, such as answers of
+    people, and those that follow from its records."""
 
     folder: str
     """The folder."""

@@ -66,6 +66,8 @@ def open_plan(
             request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
         selection = choose_samples(request, dataset)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
+    for sample, reason in unreadable.items():
+        call.progress.warn(f"sample {sample} is left out: {reason}")
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
     return kind(
         dataset=dataset,

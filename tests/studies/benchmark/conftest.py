@@ -24,13 +24,13 @@ def work(tmp_path_factory):
 def _working_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEST_CALLS", "0")
-    monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
+    monkeypatch.setattr("brinell.studies.benchmark.run.PIECE_SAMPLES", 5)
 
 
 @pytest.fixture(scope="session")
 def benchmark_set(work):
-    """A complete set in three parts."""
+    """A complete set in three pieces."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
+        patch.setattr("brinell.studies.benchmark.run.PIECE_SAMPLES", 5)
         assert cli(benchmark_arguments(work, work / "made")) == 0
     return work / "made"

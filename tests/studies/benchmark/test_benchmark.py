@@ -1,6 +1,5 @@
 """Benchmark sets end to end: content, formats, resumption, and requests that are refused."""
 
-import hashlib
 import io
 import itertools
 import json
@@ -16,17 +15,16 @@ import brinell
 from _helpers import Recorder
 from _mutations import count_refused
 from _refusals import refused
-from _sets import PIXELS, arrays_of, assert_same_set, benchmark_arguments, logits, probe_queries, rows_of
+from _sets import PIXELS, arrays_of, benchmark_arguments, logits, probe_queries, rows_of
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Access
-from brinell.core.version import VERSION
 from brinell.datasets._memory import from_arrays
 from brinell.rlab.agent import find_agent
-from brinell.studies.benchmark.part import ENLARGEMENTS
-from brinell.studies.benchmark.records import LAYOUT
+from brinell.studies import register
+from brinell.studies.benchmark.search import ENLARGEMENTS
 from brinell.testing.others import check_dataset
 
 # What is stored
@@ -35,23 +33,21 @@ from brinell.testing.others import check_dataset
 def test_known_answers(benchmark_set):
     """With a linear model an adversarial example lies just beyond the threshold, and each level lies at its exact multiple."""
     rows, arrays = rows_of(benchmark_set), arrays_of(benchmark_set)
-    samples = {row["sample_id"]: row for row in rows_of(benchmark_set, "samples")}
+    samples = {row["sample_id"]: row for row in rows_of(benchmark_set, "rows.parquet")}
     assert [row["outcome"] for row in samples.values()] == ["reached"] * 3 + ["misclassified"] + ["reached"] * 8
     assert samples[3]["queries"] == 1 and samples[3]["l2"] is None and 3 not in {row["sample_id"] for row in rows}
     for sample in samples.keys() - {3}:
         clean, example, double, never = (row for row in rows if row["sample_id"] == sample)
         assert [row["level"] for row in (clean, example, double, never)] == [0, 1, 2, 40]
         x = {level: arrays[f"{sample}/{level}/input"].astype(np.float64) for level in (0, 1, 2)}
-        assert (
-            example["prediction"] == example["prediction_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
-        )
+        assert example["prediction"] == example["wrong_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
         assert 0.5 < x[1].mean() < 0.52, "clean-up leaves little more than is needed"
         for level, row in ((1, example), (2, double)):
             delta = x[level] - x[0]
             assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * example["l2"], rel=1e-5)
             assert row["linf"] == pytest.approx(np.abs(delta).max()) and row["l1"] == pytest.approx(np.abs(delta).sum())
             assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
-            assert row["patch_count"] == len(row["patches"]) >= (delta != 0).sum()
+            assert len(row["patches"]) >= (delta != 0).sum()
             for patch in row["patches"]:
                 place, share = x[0].flat[patch["patch"]], patch["strength"]
                 lift = share * (min(place + 0.1 * patch["severity"], 1) - place)
@@ -70,16 +66,15 @@ def test_every_forward_is_counted(tmp_path):
     model = Recorder(logits, PIXELS, classes=3)
     data = from_arrays(x, np.zeros(6), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
-    rows = rows_of(tmp_path / "set", "samples")
+    rows = rows_of(tmp_path / "set", "rows.parquet")
     assert probe_queries(tmp_path / "set") == 6 and result.queries == model.queries
     assert sum(row["queries"] for row in rows) == model.queries - 6
-    assert all(row["queries"] == row["queries_to_refined"] + row["queries_levels"] for row in rows)
-    assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
-    assert result.training_queries == 0
+    assert all(2 < row["queries_to_success"] < row["queries_to_refined"] < row["queries"] for row in rows)
+    assert result.facts.training_queries == 0
     pair = from_arrays(x[:2], np.zeros(2), domain=PIXELS)
     trained = brinell.benchmark(model, pair, out=tmp_path / "trained", refine=10, levels="1", policy="default")
-    assert trained.training_queries == sum(find_agent("prior").about["training_queries"].values()) > 0
-    assert "with the policy `prior` (on images it needs fewer queries" in (tmp_path / "trained" / "README.md").read_text()
+    assert trained.facts.training_queries == sum(find_agent("prior").about["training_queries"].values()) > 0
+    assert trained.facts.policy.startswith("prior (on images it needs fewer queries")
 
 
 def test_queries_to_success(tmp_path, subtests):
@@ -94,7 +89,7 @@ def test_queries_to_success(tmp_path, subtests):
             brinell.benchmark(
                 model, data, out=folder / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed
             )
-            (row,) = rows_of(folder / "set", "samples")
+            (row,) = rows_of(folder / "set", "rows.parquet")
             assert probe_queries(folder / "set") == 1
             calls = model.calls[1:]
             wrong = [number for number, x in enumerate(calls, 1) if logits(x).argmax(1).item() != 0]
@@ -108,7 +103,7 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
     x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
     undone, sizes = [], []
     for name, nudges in (("without", ()), ("with", ENLARGEMENTS)):
-        monkeypatch.setattr("brinell.studies.benchmark.part.ENLARGEMENTS", nudges)
+        monkeypatch.setattr("brinell.studies.benchmark.search.ENLARGEMENTS", nudges)
         model = Recorder(logits, PIXELS, classes=3)
         data = from_arrays(x, np.zeros(len(x)), domain=PIXELS)
         brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20, policy="greedy")
@@ -116,29 +111,20 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
         assert len(examples) == len(x) and all(row["prediction"] == 1 for row in examples)
         for row in examples:
             picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
-            assert row["prediction_quantised"] == logits(torch.from_numpy(picture)).argmax(1).item()
-        undone.append(sum(row["prediction_quantised"] == 0 for row in examples))
+            assert row["wrong_quantised"] == logits(torch.from_numpy(picture)).argmax(1).item()
+        undone.append(sum(row["wrong_quantised"] == 0 for row in examples))
         sizes.append(np.array([row["l2"] for row in examples]))
     assert undone[0] >= 1 and undone[1] == 0
     assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
 
 
-def test_checksums_card_and_manifest(benchmark_set, work):
-    lines = dict(line.split("  ")[::-1] for line in (benchmark_set / "SHA256SUMS").read_text().splitlines())
-    files = {
-        path.relative_to(benchmark_set).as_posix()
-        for path in benchmark_set.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    }
-    assert lines.keys() == files - {"SHA256SUMS"}
-    assert all(hashlib.sha256((benchmark_set / name).read_bytes()).hexdigest() == value for name, value in lines.items())
+def test_card_and_manifest(benchmark_set, work):
     card = (benchmark_set / "README.md").read_text()
-    assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card
-    assert "11 reached, 1 misclassified" in card and "| 40 | 0 | 11 | - | - | - | - |" in card
+    assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card and "| 40 | 0 | 11 | – |" in card
+    assert "**11 of 12 samples have an input at which the model is wrong.**" in card and "| misclassified | 1 |" in card
     manifest = json.loads((benchmark_set / "manifest.json").read_text())
-    assert manifest["state"] == "finished" and manifest["brinell"] == VERSION and manifest["parts"] == 3
-    with pytest.raises(RequestError, check=refused("studies.report.run.carry_out")):
-        brinell.report(benchmark_set)
+    assert manifest["facts"]["levels"] == [1, 2, 40]
+    assert len([name for name in manifest["files"] if name.startswith(("data/", "arrays/"))]) == 6
 
 
 # Read back
@@ -159,18 +145,6 @@ def test_the_datasets_library_loads_it(benchmark_set, tmp_path, monkeypatch):
             assert np.array_equal(np.asarray(row["mask"]) > 0, arrays[f"{row['sample_id']}/{row['level']:g}/mask"][0])
     samples = datasets.load_dataset(str(benchmark_set), "samples", split="test", cache_dir=str(tmp_path))
     assert samples["outcome"].count("reached") == 11
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_croissant(benchmark_set):
-    croissant = pytest.importorskip("mlcroissant")
-    described = croissant.Dataset(jsonld=benchmark_set / "croissant.json")
-    assert not described.metadata.issues.errors and not described.metadata.issues.warnings
-    records = list(described.records("data"))
-    expected = rows_of(benchmark_set)
-    assert [record["data/sample_id"] for record in records] == [row["sample_id"] for row in expected]
-    assert [len(record["data/patches"]) for record in records[:3]] == [len(row["patches"]) for row in expected[:3]]
-    assert len(list(described.records("samples"))) == 12
 
 
 def test_an_audit_reads_it(benchmark_set, work, tmp_path, capsys, subtests):
@@ -215,31 +189,23 @@ def test_what_is_no_set(benchmark_set, tmp_path):
         return plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})()
 
     (tmp_path / "set").mkdir()
-    with pytest.raises(RequestError, match="is no benchmark set: it has no manifest.json"):
+    with pytest.raises(RequestError, match="is no finished benchmark set: it has no manifest.json"):
         open_set()
     shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
-    manifest = tmp_path / "set" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"finished",', '"running",', 1))
-    with pytest.raises(RequestError, match="is not finished: go on with brinell benchmark --resume --out"):
-        open_set()
-    shutil.copy(benchmark_set / "manifest.json", manifest)
     data, array = open_set(), next((tmp_path / "set" / "arrays").glob("*"))
     array.write_bytes(array.read_bytes()[:-9])
     with pytest.raises(RequestError, check=refused("datasets.bench._tensor")):
         data.load(range(len(data)))
-    for file in (manifest, array, next((tmp_path / "set" / "data").glob("*"))):
+    for file in (array, next((tmp_path / "set" / "data").glob("*"))):
         shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(bytes(content))
-        with pytest.raises(RequestError, match=f"{file.name} (is not what SHA256SUMS says|is damaged)"):
+        with pytest.raises(RequestError, match=f"{file.name} is not what the manifest of its set says"):
             open_set()
     shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
     array.unlink()
-    with pytest.raises(RequestError, match=f"{array.name} is missing, which SHA256SUMS lists"):
-        open_set()
-    (tmp_path / "set" / "SHA256SUMS").unlink()
-    with pytest.raises(RequestError, match="has no SHA256SUMS"):
+    with pytest.raises(RequestError, match=f"{array.name} is missing, which its manifest lists"):
         open_set()
 
 
@@ -264,7 +230,7 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, subtests):
             for row in rows:
                 exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
                 assert row["input"] == pytest.approx(exact.ravel().tolist()) and exact.min() >= -2 and exact.max() <= 3
-                assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["prediction_quantised"] is None
+                assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["wrong_quantised"] is None
             check_dataset(plugins.build("dataset", "bench", {"path": str(folder / "set"), "level": "1.5"})())
 
 
@@ -275,10 +241,8 @@ def test_the_true_class_below_a_probability(work, tmp_path):
     assert cli(benchmark_arguments(work, tmp_path / "set", "--criterion", "true<0.2", levels="1")) == 0
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["adversarial"] for row in examples)
-    card = (tmp_path / "set" / "README.md").read_text()
-    assert "until the model is wrong, and the probability of the true class falls below 0.2;" in card
-    criterion = json.loads((tmp_path / "set" / "manifest.json").read_text())["criterion"]
-    assert criterion == {"true_below": 0.2, "wrong_class": None, "wrong_above": None, "text": "true<0.2"}
+    clause = brinell.open(tmp_path / "set").facts.criterion
+    assert clause == "the model is wrong, and the probability of the true class falls below 0.2"
 
 
 def test_a_false_positive(work, tmp_path):
@@ -286,7 +250,7 @@ def test_a_false_positive(work, tmp_path):
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in examples)
     card = (tmp_path / "set" / "README.md").read_text()
-    assert "until the probability of class bright, which is not the true one, exceeds 0.9;" in card
+    assert "an input at which the probability of class bright, which is not the true one, exceeds 0.9." in card
 
 
 def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
@@ -295,7 +259,7 @@ def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
     model = Recorder(logits, PIXELS, classes=3)
     data = from_arrays(x, np.array([0, 1, 0]), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", criterion="class=1>0.2", patch=1, refine=0)
-    assert [row["outcome"] for row in rows_of(tmp_path / "set", "samples")] == ["reached", "own_class", "already"]
+    assert [row["outcome"] for row in rows_of(tmp_path / "set", "rows.parquet")] == ["reached", "own_class", "already"]
     assert result.outcomes["own_class"] == result.outcomes["already"] == 1
 
 
@@ -303,7 +267,7 @@ def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
     assert cli(benchmark_arguments(work, tmp_path / "set", "--eps", "0.01", "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["outcomes"]["not_reached"] == 11 and answer["median_l2"] is None and answer["levels"][1]["inputs"] == 0
-    assert rows_of(tmp_path / "set") == [] and len(rows_of(tmp_path / "set", "samples")) == 12
+    assert rows_of(tmp_path / "set") == [] and len(rows_of(tmp_path / "set", "rows.parquet")) == 12
 
 
 # The command line
@@ -316,8 +280,8 @@ BAD_INPUT_BEFORE_ANY_QUERY = [
     (["--criterion", "class=7>0.5"], "there is no class 7: model model has the classes 0 to 2"),
     (["--criterion", "class=brigt>0.5"], "there is no class 'brigt', did you mean 'bright'?"),
     (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
-    (["--levels", "0.5"], "level '0.5' is not possible"),
-    (["--levels", "much"], "level 'much' is not a number"),
+    (["--levels", "0.5"], "levels is '0.5': write multiples"),
+    (["--levels", "much"], "levels is 'much': write multiples"),
     (["--eps", "0:1:3"], "one cap on the L2 distance"),
     (["--samples", "13"], "samples is 13, and data has 12"),
     (["--policy", "no.safetensors"], "is no policy"),
@@ -353,26 +317,12 @@ def test_labels_are_not_enough(tmp_path):
     assert model.queries == 0
 
 
-def test_a_damaged_part(work, benchmark_set, tmp_path, capsys):
-    out = shutil.copytree(benchmark_set, tmp_path / "set")
-    part = out / "samples" / "test-00001-of-00003.parquet"
-    part.write_bytes(part.read_bytes()[:-9])
-    resume = ["benchmark", "--resume", "--out", str(out), "--trust", str(out)]
-    assert cli(resume) == 2
-    assert f"{part.name} is damaged or missing" in capsys.readouterr().err
-    part.unlink()
-    assert cli(resume) == 0
-    assert_same_set(benchmark_set, out)
-
-
 def test_a_manifest_of_another_form(benchmark_set, tmp_path):
-    shutil.copytree(benchmark_set, tmp_path / "set")
-    sums, file = tmp_path / "set/SHA256SUMS", tmp_path / "set/manifest.json"
-    old = hashlib.sha256(file.read_bytes()).hexdigest()
+    file = shutil.copytree(benchmark_set, tmp_path / "set") / "manifest.json"
+    study = register.load("benchmark")
 
     def read():
-        LAYOUT.open(tmp_path / "set")
-        sums.write_text((benchmark_set / "SHA256SUMS").read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+        study.resolve(study.layout).open(tmp_path / "set")
         plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})().load([0])
 
     read()

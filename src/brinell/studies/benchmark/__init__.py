@@ -3,24 +3,68 @@
 The datasets library loads the folder. Evaluate other models on it with --data bench:FOLDER.
 """
 
-from brinell.studies.benchmark.request import BenchmarkRequest
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.core.settings import Names
+from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
+
+
+class BenchmarkRequest(BaseRequest):
+    """The settings of `brinell benchmark`."""
+
+    data: DataSpec = "digits"
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, masks:FOLDER, boxes:FOLDER."""
+    model: ModelSpec = "digits-cnn"
+    """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
+    """The distortions to place: names joined by +, or file.py:Class for a custom one."""
+    policy: Annotated[str, Names("file")] = "default"
+    """The policy that places them: default (prior for images, greedy for other data), prior, greedy, random-placement,
+    random-search, or a file of brinell train agent."""
+    patch: int | str = 0
+    """The side of a patch in values, or a side for each axis (4x16x16). 0 adapts it to the input, with 8 to 64 patches along an
+    axis."""
+    stride: int | str = 0
+    """The distance from one patch to the next, written like patch. 0 is the side of a patch."""
+    eps: Budgets | None = None
+    """The largest L2 distance of an adversarial example. Default: no limit."""
+    steps: int = Field(default=1000, ge=1)
+    """The largest number of queries for a sample."""
+    refine: int = Field(default=200, ge=0)
+    """The number of queries after the first adversarial example that search for a closer one."""
+    levels: str = "1,2,4,6,8,10"
+    """Multiples of the L2 distance of the adversarial example. 1 is always among them."""
+    criterion: str | None = None
+    """The criterion of success. For classes a threshold on a probability, as for brinell audit: "true<0.1" or "class=cat>0.9".
+    For masks and boxes as for brinell audit, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: misclassification,
+    half of the pixels are wrong, or half of the objects are missed."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for
+    published test sets, stratified for other data."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+    licence: str = "unknown"
+    """The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies."""
+
 
 STUDY = Study(
     package=__name__,
     verb="benchmark",
     request=BenchmarkRequest,
-    run="run:carry_out_call",
-    result="cards:BenchmarkResult",
-    lines="terminal:lines",
-    open="run:open_result",
-    layout="records:LAYOUT",
-    rewrite="run:rewrite",
-    without_page="has a card instead of a page: read README.md in the folder",
+    plan="run:make_plan",
+    pieces="run:pieces",
+    rows="result:Samples",
+    facts="result:BenchmarkFacts",
+    summarise="result:summarise",
+    result="result:BenchmarkResult",
     needs_inputs=True,
-    resume="Resume the set in --out.",
     truth=True,
-    halves=True,
     examples=(
         "brinell benchmark --data FILE.npz --model model.py:factory --out SET",
         "brinell benchmark --data 'masks:FOLDER?side=257' --model model.py:segmentation --criterion pixels:0.5 --out SET",

@@ -1,187 +1,226 @@
-"""Makes a benchmark set: all parts, block by block, then the card, the metadata and the checksums."""
+"""Plans a benchmark set, refusing requests that do not fit before any query, and makes it piece by piece.
 
-import time
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+rows.parquet                             a row for each sample, also without an adversarial example
+data/test-00000-of-00005.parquet         a row for each sample and level, pictures in 8 bits
+arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32, "<sample_id>/<level>/mask" bool, and for masks
+and boxes "<sample_id>/truth": uint8 classes, 255 for none, or float64 rows of
+x0, y0, x1, y1, class, 1 for a crowd
+README.md                                the data card of the Hugging Face hub
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from brinell.engine import provenance
-from brinell.engine.answers import with_logits
-from brinell.engine.group_attack import predict, session
-from brinell.engine.job import Job, manifest_session
-from brinell.engine.progress import Progress
+import numpy as np
+
+from brinell import plugins
+from brinell.attacks.rlab import RLAB
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability, Threshold
+from brinell.core.errors import RequestError, option
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.engine.dense_outputs import check_criterion, open_subject
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.plan import TRIAL_SAMPLES, model_facts
+from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.agent import choose_policy
-from brinell.studies.benchmark import cards
-from brinell.studies.benchmark.cards import BenchmarkResult
-from brinell.studies.benchmark.part import BenchmarkPart
-from brinell.studies.benchmark.plan import BenchmarkPlan, make_plan
-from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Block, Outcome
-from brinell.studies.kit import Call
+from brinell.rlab.variants import Variant
+from brinell.store import rows
+from brinell.store.files import write_arrays
+from brinell.studies.benchmark import BenchmarkRequest
+from brinell.studies.benchmark.result import BenchmarkFacts, Samples, arrays_file, data_file
+from brinell.studies.benchmark.rows import Form
+from brinell.studies.benchmark.search import Search
+from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.work import open_plan
 
-IGNORED = ("batch_size", "device", "licence")
-"""Settings that do not change the rows."""
-BLOCK_SECONDS = 60.0
-"""Target time of a block in seconds, if every sample needs the full search."""
-MIN_BLOCK = 4
-SPEED_SAMPLES = 8
-"""Number of clean samples that measure the speed of the model."""
+PIECE_SAMPLES = 64
+"""Largest number of samples in a piece."""
+PIECE_BYTES = 16 * 2**20
+"""Largest size of the clean inputs of a piece, in bytes; levels and search need about ten times as much memory."""
+MAX_LEVELS = 1000
+"""Largest number of levels of a set."""
 
 
-def make_in_folder(
-    plan: BenchmarkPlan,
-    out: Path,
-    progress: Progress,
-    *,
-    command: str,
-    resume: bool = False,
-) -> BenchmarkSet:
-    """Make the set in the folder `out`; with `resume`, its missing parts.
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPlan(Plan):
+    """All that determines the content of a benchmark set."""
 
-    Args and errors are those of `engine.audit.run`.
+    request: BenchmarkRequest
+    facts: BenchmarkFacts
+    attack: RLAB
+    grid: PatchGrid
+    variants: tuple[Variant, ...]
+    names: dict[int, str]
+    """Spec of each distortion, by the identity of the object."""
+    form: Form
+    eps: float | None
+    """Largest L2 distance of an adversarial example."""
+    wrong_class: int | None = None
+    """The wrong class that the criterion names."""
+    criterion: Callable[[Sequence[int]], Criterion] = lambda samples: MISCLASSIFIED
+    """The criterion of some samples, by their positions in the data."""
+
+
+def make_plan(call: Call) -> BenchmarkPlan:
+    """Resolve a request, and check that it fits before any query.
+
+    Raises:
+        RequestError: a setting that does not fit.
+        ContractError: a distortion that breaks its contract.
     """
-    with manifest_session(_make_job(plan, out, command), resume=resume) as manifest:
-        folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
+    request: BenchmarkRequest = call.request
+    levels, eps = parse_levels(request.levels), _parse_cap(request.eps)
+    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
+    attack: RLAB = plugins.build("attack", "rlab", settings)
+    if attack.access > Access.SCORES:
+        raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
+    opened: Plan = open_plan(call)
+    dataset, ids, (model,) = opened.dataset, opened.ids, opened.models.values()
+    domain, truth = dataset.domain.free, dataset.info.truth
+    grid = attack.grid(domain)
+    policy, metadata = choose_policy(request.policy, domain.kind), attack.agent(domain.kind).about
+    plan = BenchmarkPlan(
+        **vars(opened)
+        | {
+            "facts": BenchmarkFacts(
+                levels=levels,
+                fixed=[column.name for column in dataset.domain.columns if column.fixed],
+                criterion="the model is wrong",
+                task=None if truth is None else truth.task,
+                patches=f"{_axes(grid.lattice)} patches of {_axes(grid.patch)} values, {_axes(grid.steps)} apart",
+                policy=f"{policy.name} ({policy.reason})",
+                training_queries=_count_training_queries(metadata) if metadata else 0,
+            ),
+            "inputs": "the data, the weights, the policy, a distortion",
+            "identity": {"attack": plugins.settings_of(attack)},
+        },
+        request=request,
+        attack=attack,
+        grid=grid,
+        variants=attack.variants(domain),
+        names={
+            id(distortion): text.strip()
+            for distortion, text in zip(attack.distortions, request.distortions.split("+"), strict=True)
+        },
+        form=Form.of(dataset.domain.to_json(), dataset.classes, None if truth is None else truth.task),
+        eps=eps,
+    )
+    plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
+    attack.try_on(dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())), domain)
+    if model.access < Access.SCORES:
+        raise RequestError(
+            f"model {model.name} answers {model.access.name.lower()} only, but the agent needs scores: choose a model that "
+            "answers logits"
+        )
+    call.say_samples(plan)
+    return plan
 
-        def make_part(number: int) -> int:
-            """Make and save one part; returns the number of examples."""
-            span = _part_span(plan, number)
-            blocks = [_load_or_make_block(ready_plan, folder, block_span, progress) for block_span in _split(span, block_size)]
-            rows = [row for block in blocks for row in block.rows]
-            samples = [sample for block in blocks for sample in block.samples]
-            folder.save_part(number, rows, samples, {name: array for block in blocks for name, array in block.arrays.items()})
-            folder.drop_blocks(span)
-            return sum(sample["outcome"] == Outcome.REACHED for sample in samples)
 
-        missing = [number for number in range(plan.parts) if not folder.has_part(number)]
-        sizes = {number: len(range(*_part_span(plan, number).indices(len(plan.ids)))) for number in missing}
-        with session(plan.model, plan.device):
-            ready_plan = _plan_with_logits(plan, manifest) if missing else plan
-            block_size = manifest["block"]
-            LAYOUT.save(out, manifest)
-            start, remaining, reached = time.perf_counter(), sum(sizes.values()), 0
-            samples = remaining
-            progress.stage(plan.facts["name"], "rlab", samples, samples * _max_forwards(plan))
-            for number, size in sizes.items():
-                reached += make_part(number)
-                remaining -= size
-                progress.update_open(remaining, samples - reached)
-            manifest["seconds"] += time.perf_counter() - start
-        outcomes = folder.samples()["outcome"]
-        manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}
-    with LAYOUT.lock(out):
-        cards.write(folder)
-        folder.save_checksums()
-    return folder
+def _axes(numbers: Sequence[int]) -> str:
+    return " x ".join(map(str, numbers))
 
 
-def _make_job(plan: BenchmarkPlan, out: Path, command: str) -> Job:
-    """The job of the loop over parts."""
-    return Job(
-        LAYOUT,
-        out,
-        plan.request,
-        about=_manifest_entries(plan),
-        inputs="the data, the weights, the policy, a distortion",
-        device=plan.device,
-        command=command,
-        ignored=IGNORED,
-        accumulated={"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
+def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
+    """The plan with the criterion of classes, under which the agent sees the model's own answers, which the rows hold."""
+    (model,), classes = plan.models.values(), plan.dataset.classes
+    threshold = parse_threshold(plan.request.criterion, classes)
+    if threshold is None:
+        return plan
+    facts = model_facts(model)
+    check_threshold(threshold, model.name, facts["classes"], facts["access"])
+    criterion = Probability(true_below=threshold.true_below, wrong_class=threshold.wrong_class, wrong_above=threshold.wrong_above)
+    return replace(
+        plan,
+        criterion=lambda samples: criterion,
+        wrong_class=threshold.wrong_class,
+        facts=plan.facts.model_copy(update={"criterion": _threshold_text(threshold, classes)}),
     )
 
 
-def _max_forwards(plan: BenchmarkPlan) -> int:
-    """Largest number of forwards for a sample."""
-    return 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
+def _threshold_text(threshold: Threshold, classes: Sequence[str]) -> str:
+    """A threshold as a clause."""
+    if threshold.wrong_class is None:
+        return f"the model is wrong, and the probability of the true class falls below {threshold.true_below:g}"
+    name = classes[threshold.wrong_class] if threshold.wrong_class < len(classes) else str(threshold.wrong_class)
+    return f"the probability of class {name}, which is not the true one, exceeds {threshold.wrong_above:g}"
 
 
-def _part_span(plan: BenchmarkPlan, number: int) -> slice:
-    return slice(number * plan.part_size, min((number + 1) * plan.part_size, len(plan.ids)))
+def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
+    """The plan with the criterion of masks or boxes, the model fitted to them, and the samples that can meet it."""
+    (model,), dataset = plan.models.values(), plan.dataset
+    check_criterion(plan.request.criterion, dataset)
+    subject = open_subject(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
+    hopeless = subject.hopeless(plan.ids.tolist())
+    kept = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
+    if not kept.any():
+        raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
+    subject.criterion(plan.ids[kept][:1].tolist()).check(subject.model.classes)
+    return replace(
+        plan,
+        models={subject.model.name: subject.model},
+        ids=plan.ids[kept],
+        labels=plan.labels[kept],
+        criterion=subject.criterion,
+        facts=plan.facts.model_copy(update={"criterion": f"the criterion {subject.text} is met"}),
+    )
 
 
-def _split(span: slice, size: int) -> Iterator[slice]:
-    """Divide a slice into slices of at most `size` samples."""
-    for start in range(span.start, span.stop, size):
-        yield slice(start, min(start + size, span.stop))
-
-
-def _load_or_make_block(plan: BenchmarkPlan, folder: BenchmarkSet, span: slice, progress: Progress) -> Block:
-    """Load a block of samples, or make and save it. A block that is a full part is not saved, since the part is."""
-    if (stored := folder.load_block(span)) is not None:
-        return stored
-    part = BenchmarkPart(plan, span, progress)
-    block = Block(part.rows, part.samples, part.arrays)
-    if span != _part_span(plan, span.start // plan.part_size):
-        folder.save_block(span, block)
-    return block
-
-
-def _plan_with_logits(plan: BenchmarkPlan, manifest: dict[str, Any]) -> BenchmarkPlan:
-    """Wrap the model to answer logits, and set the block size in the manifest if it has none.
-
-    A block takes about BLOCK_SECONDS, judged by the time of a few clean predictions. The size is fixed at the start, since a
-    different batch size may change the last digit of a float.
-    """
-    name, start = plan.facts["name"], time.perf_counter()
-    prior_forwards = manifest["probes"].get(name, {}).get("forwards", 0)
-    if plan.task is None:
-        model = with_logits(plan.model, plan.dataset, manifest, plan.device)
-    else:  # the plan looked at one answer
-        model = plan.model
-        manifest["probes"].setdefault(name, {"forwards": 1, "backwards": 0})
-        prior_forwards = manifest["probes"][name]["forwards"]
-    if not manifest["block"]:
-        probe = manifest["probes"].setdefault(name, {"forwards": 0, "backwards": 0})
-        if probe["forwards"] == prior_forwards:  # the model declares the kind of its answers, so no probe ran
-            x = plan.dataset.load(plan.ids[:SPEED_SAMPLES].tolist()).to(plan.device)
-            probe["forwards"] += len(x)
-            start = time.perf_counter()
-            predict(model, x, plan.request.batch_size)
-        forward_seconds = (time.perf_counter() - start) / max(1, probe["forwards"] - prior_forwards)
-        sample_seconds = forward_seconds * plan.attack.cost(plan.facts["classes"])[0]
-        manifest["block"] = int(min(plan.part_size, max(MIN_BLOCK, BLOCK_SECONDS / max(sample_seconds, 1e-9))))
-    return replace(plan, model=model)
-
-
-def _manifest_entries(plan: BenchmarkPlan) -> dict[str, Any]:
-    return {
-        "cell": plan.cell,
-        "parts": plan.parts,
-        "levels": list(plan.levels),
-        "criterion": plan.criterion_settings,
-        "task": plan.task,
-        "eps": plan.eps,
-        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
-        "model": {"spec": plan.request.model, **plan.facts},
-        "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
-        "policy": choose_policy(plan.request.policy, plan.dataset.domain.kind)._asdict(),
-        "training_queries": plan.training_queries,
-    }
-
-
-def carry_out_call(call: Call) -> BenchmarkResult:
-    """Make the benchmark set of a call.
+def parse_levels(text: str) -> list[float]:
+    """Parse multiples of the distance of the adversarial example; returns them ascending, always with 1.
 
     Raises:
-        RequestError: the request does not fit.
-        StoppedError: the folder cannot be written.
+        RequestError: a multiple is no number of at least 1, or there are too many.
     """
-    plan = make_plan(call.request, dataset=call.dataset(), model=call.model())
-    for sample, reason in plan.unreadable.items():
-        call.progress.warn(f"sample {sample} is left out: {reason}")
-    call.say_samples(plan)
-    folder = call.folder(plan.request.data)
-    benchmark = make_in_folder(plan, folder, call.progress, command=call.command, resume=call.resume)
-    return BenchmarkResult(folder=str(folder), **cards.figures(benchmark))
+    try:
+        levels = sorted({1.0, *map(float, text.split(","))})
+    except ValueError:
+        levels = [math.nan]
+    if not all(1 <= level < math.inf for level in levels) or len(levels) > MAX_LEVELS:
+        raise RequestError(f"levels is {text!r}: write multiples of the adversarial example's L2, at least 1, such as 1,2,4")
+    return levels
 
 
-def rewrite(folder: Path) -> None:
-    """Write the card, the metadata and the checksums of a set again, from its records."""
-    benchmark = BenchmarkSet.open(folder)
-    cards.write(benchmark)
-    benchmark.save_checksums()
+def _parse_cap(eps: str | None) -> float | None:
+    """Largest L2 distance of a request; None for no limit."""
+    if eps is None:
+        return None
+    values = parse_eps(eps).values
+    if len(values) != 1 or not values[0] > 0:
+        raise RequestError(
+            f"eps is {eps!r}: a benchmark set has one cap on the L2 distance, above 0: give a single value, or leave it out"
+        )
+    return values[0]
 
 
-def open_result(folder: Path) -> BenchmarkResult:
-    """The result of a benchmark set, from its records alone."""
-    return BenchmarkResult(folder=str(folder), **cards.figures(BenchmarkSet.open(folder)))
+def _count_training_queries(metadata: dict[str, Any]) -> int | None:
+    """Forwards of a policy's training according to its file; None if the file does not record them."""
+    queries = metadata.get("training_queries")
+    if isinstance(queries, dict):
+        return sum(int(value) for value in queries.values())
+    return None if queries is None else int(queries)
+
+
+def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
+    """Some samples each."""
+    size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.shape))))
+    starts = range(0, len(plan.ids), size)
+    return [
+        Piece(
+            name=f"samples {start + 1} to {min(start + size, len(plan.ids))} of {len(plan.ids)}",
+            make=partial(_make, plan, call, slice(start, start + size), number, len(starts)),
+            files=(data_file(number, len(starts)), arrays_file(number, len(starts))),
+        )
+        for number, start in enumerate(starts)
+    ]
+
+
+def _make(plan: BenchmarkPlan, call: Call, span: slice, number: int, total: int) -> Samples:
+    """Make some samples, and write their files."""
+    search = Search(plan, span, call.progress)
+    write_arrays(plan.folder / arrays_file(number, total), search.arrays)
+    plan.form.write(plan.folder / data_file(number, total), search.rows)
+    return rows.build(Samples, len(search.ids), **search.samples)

@@ -9,10 +9,10 @@ import numpy as np
 from brinell.analysis.curve import grid, worst_case
 from brinell.analysis.results import ModelResult
 from brinell.analysis.robust_accuracy import criterion, judging, summarise
+from brinell.core.bounded import digest
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.engine.progress import SilentProgress
 from brinell.store.differences import Comparison, Difference
-from brinell.store.files import digest
 from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import Run
 from brinell.studies import register

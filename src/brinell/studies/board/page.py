@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from brinell.analysis.results import Rate
+from brinell.core.bounded import digest
 from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
 from brinell.pages.figures import Series, curve
@@ -19,7 +20,7 @@ from brinell.pages.format import count, counted, norm, percent, samples
 from brinell.pages.gallery import Example, gallery
 from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
-from brinell.store.files import digest, write_text
+from brinell.store.files import write_text
 from brinell.store.run import Run
 from brinell.studies.board.analysis import (
     BoardResult,

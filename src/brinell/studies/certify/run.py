@@ -14,6 +14,7 @@ from brinell.analysis.curve import WRONG as STATE_WRONG
 from brinell.analysis.robust_accuracy import judging
 from brinell.bounds._graph import Graph
 from brinell.bounds._trace import trace
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
@@ -26,7 +27,7 @@ from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.store import rows
-from brinell.store.files import digest, write_arrays
+from brinell.store.files import write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.proofs import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
 from brinell.store.run import Run

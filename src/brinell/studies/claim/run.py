@@ -12,12 +12,13 @@ from brinell.analysis.compare import Side, side
 from brinell.analysis.curve import RIGHT, grid, worst_case
 from brinell.analysis.curve import WRONG as MISCLASSIFIED
 from brinell.analysis.robust_accuracy import judging, summarise_model
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.job import settings_text
-from brinell.store.files import digest, write_text
+from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST, fitting
 from brinell.store.proofs import PROOFS
 from brinell.studies import register

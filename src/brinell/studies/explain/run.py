@@ -21,6 +21,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.analysis import saliency
 from brinell.analysis.attainable import count_units, sentences
+from brinell.core.bounded import digest
 from brinell.core.contracts import Access, Dataset, Explainer, Model, OpensModel
 from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.errors import ContractError, RequestError, option
@@ -35,7 +36,7 @@ from brinell.engine.selection import Selection
 from brinell.explainers._asking import blurred, places_of
 from brinell.pages import html
 from brinell.store import rows
-from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.studies import work
 from brinell.studies.explain import ExplainRequest

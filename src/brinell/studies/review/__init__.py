@@ -49,7 +49,6 @@ STUDY = Study(
     summarise="result:summarise",
     result="result:ReviewResult",
     repeat="run:repeat",
-    growing=("answers.parquet", "pairs.html"),
     claimed=(("answers.parquet", "the answers of people"),),
     positional=("data",),
     resume="Go on with the review in --out.",

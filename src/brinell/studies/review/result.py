@@ -133,6 +133,8 @@ class SizeGroup(Result):
 class ReviewResult(FolderResult):
     """The result of `brinell review`."""
 
+    beside = (ANSWERS, JUDGE)
+
     request: ReviewRequest
     reviewers: list[str]
     answers: int

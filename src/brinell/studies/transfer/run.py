@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from brinell.analysis.attainable import sentences
+from brinell.core.bounded import digest
 from brinell.core.contracts import ChoosesData, Dataset, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Threshold, Worst
 from brinell.core.errors import RequestError, option
@@ -31,7 +32,7 @@ from brinell.engine.sources import open_data
 from brinell.engine.targeting import attackable_samples
 from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.store import rows
-from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST, verb_of
 from brinell.store.run import Run, threshold_of
 from brinell.studies.kit import Call, Piece, Plan
@@ -170,7 +171,7 @@ def _sources(
 
 def _set_sources(folder: Path) -> list[Source]:
     manifest = manifest_of(folder)
-    model, samples = manifest["model"], len(Bench(path=str(folder), level="clean")().labels())
+    (model,), samples = manifest["models"], len(Bench(path=str(folder), level="clean")().labels())
     return [
         Source(
             name=f"{folder.name} x{level:g}",
@@ -181,7 +182,7 @@ def _set_sources(folder: Path) -> list[Source]:
             folder=folder,
             level=float(level),
         )
-        for level in manifest["levels"]
+        for level in manifest["facts"]["levels"]
         if level > 0
     ]
 

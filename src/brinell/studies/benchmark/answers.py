@@ -1,45 +1,56 @@
-"""Answers of models of maps or boxes in a benchmark set: read while the agent asks, and written as columns of the rows."""
+"""Answers of the model as the criterion sees them, and as columns of the rows: of classes, maps and boxes."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.boxes import LEAST, MOST, Detections, Objects
+from brinell.core.boxes import LEAST, MOST, Detections
 from brinell.core.criterion import Criterion
 from brinell.core.detection import BoxCriterion
-from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.segmentation import MapCriterion, confusion
+from brinell.models._answers import Converted
 from brinell.studies.answer_text import count_lost, pack_answer, pack_pairs
 
 BOX = 6
 """Numbers of a final box: corners, class and score."""
 
 
-class Reading(Protocol):
-    """The way in which answers of one kind become rows of numbers, and those become columns."""
+class ClassReading:
+    """Logits of classes: the criterion judges all of them."""
 
-    width: int
-    """Numbers of an answer."""
+    scores = None
 
-    def read(self, answers: Tensor, rows: Tensor) -> Tensor:
-        """(k, width) float32: the flattened answers (k, ...) to inputs of the samples `rows` (k,) in brief."""
+    def __init__(self, y: Tensor) -> None:
+        self._y = y
 
     def columns(self, numbers: Tensor, rows: Tensor) -> dict[str, list[Any]]:
-        """The columns valid, wrong and answer of k inputs."""
+        """The predicted class, its probability, and that of the true class."""
+        probabilities, prediction, y = numbers.softmax(1), numbers.argmax(1), self._y[rows]
+        return {
+            "label": y.tolist(),
+            "prediction": prediction.tolist(),
+            "confidence": probabilities.amax(1).tolist(),
+            "true_probability": probabilities.gather(1, y[:, None])[:, 0].tolist(),
+            "valid": [1] * len(y),
+            "wrong": (prediction != y).long().tolist(),
+        }
 
-    def truth(self, row: int) -> Array:
-        """The truth about a sample, as `datasets.bench` reads it."""
+    def truth(self, row: int) -> Array | None:
+        """None: the label is all of it."""
 
 
 class MapReading:
-    """Maps as counts of pixels by true and predicted class."""
+    """Maps: the margin as that of two classes, and the counts of pixels by true and predicted class."""
+
+    scores = 2
 
     def __init__(self, criterion: MapCriterion) -> None:
         self._criterion, self._classes = criterion, criterion.classes
-        self.width = self._classes**2
 
     def read(self, answers: Tensor, rows: Tensor) -> Tensor:
         """(k, classes * classes): the counts."""
@@ -48,7 +59,7 @@ class MapReading:
 
     def columns(self, numbers: Tensor, rows: Tensor) -> dict[str, list[Any]]:
         """Valid pixels, wrong ones, and the counts as text."""
-        counts = numbers.reshape(-1, self._classes, self._classes).long().cpu().numpy()
+        counts = numbers[:, self.scores :].reshape(-1, self._classes, self._classes).long().cpu().numpy()
         valid, right = counts.sum((1, 2)), counts.diagonal(axis1=1, axis2=2).sum(1)
         return {"valid": valid.tolist(), "wrong": (valid - right).tolist(), "answer": [pack_pairs(matrix) for matrix in counts]}
 
@@ -58,9 +69,9 @@ class MapReading:
 
 
 class BoxReading:
-    """Candidates as the final boxes."""
+    """Candidates: the margin as that of two classes, and the final boxes."""
 
-    width = MOST * BOX
+    scores = 2
 
     def __init__(self, criterion: BoxCriterion) -> None:
         self._criterion, self._objects = criterion, criterion.scene.objects
@@ -75,7 +86,7 @@ class BoxReading:
     def columns(self, numbers: Tensor, rows: Tensor) -> dict[str, list[Any]]:
         """Objects, those that no shown box finds, and the final boxes as text."""
         objects = [self._objects[row] for row in rows.tolist()]
-        pictures = [_boxes(table) for table in numbers.reshape(-1, MOST, BOX).cpu().double().numpy()]
+        pictures = [_boxes(table) for table in numbers[:, self.scores :].reshape(-1, MOST, BOX).cpu().double().numpy()]
         least = self._criterion.least_score
         return {
             "valid": [picture.count for picture in objects],
@@ -85,12 +96,8 @@ class BoxReading:
 
     def truth(self, row: int) -> Array:
         """(k, 6) float64: corners, class, and 1 for a crowd."""
-        return object_table(self._objects[row])
-
-
-def object_table(objects: Objects) -> Array:
-    """(k, 6) float64: corners, class, and 1 for a crowd."""
-    return np.column_stack((objects.boxes.reshape(-1, 4), objects.labels, objects.crowd)).astype(np.float64)
+        objects = self._objects[row]
+        return np.column_stack((objects.boxes.reshape(-1, 4), objects.labels, objects.crowd)).astype(np.float64)
 
 
 def _boxes(table: Array) -> Detections:
@@ -99,38 +106,26 @@ def _boxes(table: Array) -> Detections:
     return Detections(boxes=table[:, :4], labels=table[:, 4].astype(np.int64), scores=table[:, 5])
 
 
-def make_reading(criterion: Criterion) -> Reading | None:
-    """The reading of answers that a criterion judges; None for those of one class."""
+Reading = ClassReading | MapReading | BoxReading
+
+
+def make_reading(criterion: Criterion, y: Tensor) -> Reading:
+    """The way in which answers become rows of numbers, and those become columns, for samples of the classes `y` (n,)."""
     if isinstance(criterion, MapCriterion):
         return MapReading(criterion)
-    return BoxReading(criterion) if isinstance(criterion, BoxCriterion) else None
+    return BoxReading(criterion) if isinstance(criterion, BoxCriterion) else ClassReading(y)
 
 
-class Heard:
-    """A model that keeps its answers while somebody listens."""
+class ReadModel(Converted):
+    """A model whose answers are read while the ledger asks it."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name, self.domain, self.classes = model, model.name, model.domain, model.classes
-        self.answers: list[Tensor] | None = None
-        """The answers since listening began; None while nobody listens."""
-
-    @property
-    def access(self) -> Access:
-        """See the model."""
-        return self.model.access
-
-    @property
-    def info(self) -> ModelInfo:
-        """See the model."""
-        return self.model.info
+        super().__init__(model, "", model.classes)
+        self.reader: Callable[[Tensor], None] = lambda answer: None
+        """Called with each answer."""
 
     def predict(self, x: Tensor) -> Tensor:
         """The answers of the model."""
         answer = self.model.predict(x)
-        if self.answers is not None:
-            self.answers.append(answer.detach())
+        self.reader(answer)
         return answer
-
-    def digest(self) -> str:
-        """See the model."""
-        return self.model.digest()

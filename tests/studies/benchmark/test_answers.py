@@ -8,20 +8,25 @@ import torch
 from brinell.core.boxes import Objects
 from brinell.core.detection import BoxCriterion, BoxForm, Scene
 from brinell.core.segmentation import PixelShare
-from brinell.studies.benchmark.readings import BOX, BoxReading, MapReading, make_reading
+from brinell.studies.benchmark.answers import BOX, BoxReading, MapReading, make_reading
+
+
+def with_scores(numbers):
+    """The numbers behind the two scores that the criterion judges."""
+    return torch.cat((torch.zeros(len(numbers), 2), numbers), 1)
 
 
 def test_maps_become_counts_of_pixels():
     masks = torch.tensor([[[0, 1], [1, 255]], [[1, 1], [0, 0]]])
     predicted = torch.tensor([[[0, 0], [1, 1]], [[1, 0], [1, 0]]])
     answers = torch.nn.functional.one_hot(predicted, 2).movedim(-1, 1).float().flatten(1)
-    reading = make_reading(PixelShare(masks=masks, classes=2))
-    assert isinstance(reading, MapReading) and reading.width == 4
+    reading = make_reading(PixelShare(masks=masks, classes=2), torch.zeros(2))
+    assert isinstance(reading, MapReading)
     for rows, valid, wrong, pairs in (
         ([0, 1], [3, 4], [1, 2], [[[0, 0, 1], [1, 0, 1], [1, 1, 1]], [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]]),
         ([1], [4], [2], [[[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]]),
     ):
-        columns = reading.columns(reading.read(answers[rows], torch.tensor(rows)), torch.tensor(rows))
+        columns = reading.columns(with_scores(reading.read(answers[rows], torch.tensor(rows))), torch.tensor(rows))
         assert (columns["valid"], columns["wrong"]) == (valid, wrong)
         assert [json.loads(text) for text in columns["answer"]] == pairs
     assert reading.truth(1).tolist() == [[1, 1], [0, 0]] and reading.truth(0).dtype == np.uint8
@@ -38,13 +43,13 @@ def test_boxes_become_rows_of_numbers():
         ]
     )
     scene, form = Scene.of([first, second]), BoxForm(candidates=3, classes=2)
-    reading = make_reading(BoxCriterion(error="missed", scene=scene, form=form, least_score=0.4))
+    reading = make_reading(BoxCriterion(error="missed", scene=scene, form=form, least_score=0.4), torch.zeros(2))
     assert isinstance(reading, BoxReading)
     for rows in ([0, 1], [1, 0], [1]):
         index = torch.tensor(rows)
         numbers = reading.read(candidates[index].flatten(1), index)
-        assert numbers.shape == (len(rows), reading.width) and numbers.reshape(len(rows), -1, BOX)[:, 2:].eq(0).all()
-        columns = reading.columns(numbers, index)
+        assert len(numbers) == len(rows) and numbers.reshape(len(rows), -1, BOX)[:, 2:].eq(0).all()
+        columns = reading.columns(with_scores(numbers), index)
         expected = {
             "valid": [2, 1],
             "wrong": [1, 1],

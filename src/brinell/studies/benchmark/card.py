@@ -1,0 +1,101 @@
+"""README.md of a benchmark set: the data card of the Hugging Face hub, from the report and the columns."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from brinell.core.record import Column
+from brinell.reports.markdown import markdown, table_lines
+from brinell.reports.values import Report, Table
+from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form
+
+CARD = "README.md"
+CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation", "detection": "object-detection"}
+"""Categories of the hub, by task."""
+
+
+def card(report: Report, licence: str, form: Form) -> str:
+    """Text of README.md: YAML for the hub, the report, the method, the columns and the licence."""
+    category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.kind == "image" else ""
+    flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.shape}."
+    return f"""---
+license: {_json(licence)}
+pretty_name: {_json(report.title)}
+{category}tags:
+- adversarial
+- robustness
+- benchmark
+configs:
+- config_name: default
+  data_files:
+  - split: test
+    path: data/test-*.parquet
+  default: true
+- config_name: samples
+  data_files:
+  - split: test
+    path: rows.parquet
+---
+
+{markdown(report)}
+## Method
+
+The agent sees only scores. It distorts patches until the criterion is met, then removes unnecessary distortions and scales the
+others down. The result is the adversarial example, level 1. A higher level is exactly that multiple of its L2 distance: first the
+distortions grow to full strength, then patches are added, most promising first, then all grow within the bounds of the data. If
+the bounds do not allow a multiple, `reached` is false and the row has no input. Level 0 is the clean input.
+
+## Usage
+
+```python
+from datasets import load_dataset
+
+rows = load_dataset("PATH/TO/THIS/FOLDER", split="test")
+adversarial = rows.filter(lambda row: row["level"] == 1)
+```
+
+`brinell audit --data "bench:PATH/TO/THIS/FOLDER?level=4" --model MODEL` audits a model at four times the distance.
+`arrays/*.safetensors` contains the exact inputs (float32) and masks of the changed values under the names
+"SAMPLE/LEVEL/input" and "SAMPLE/LEVEL/mask", and the truth of masks and boxes under "SAMPLE/truth".{flat}
+
+{columns_text()}
+## Licence
+
+The inputs derive from the source data, whose licence applies to them: see `license` above, which the author of this set entered.
+"""
+
+
+def columns_text() -> str:
+    """The columns in Markdown."""
+    from brinell.core.record import columns_of
+    from brinell.studies.benchmark.result import Samples
+
+    patches = Table(title="", columns=("name", "type", "meaning"), rows=[(name, *entry) for name, entry in PATCH.items()])
+    return "\n".join(
+        [
+            "## Columns",
+            "",
+            "`data/` (the default configuration), a row for each sample and level:",
+            "",
+            *_columns(COLUMNS),
+            "",
+            "An entry of `patches`:",
+            "",
+            *table_lines(patches),
+            "",
+            "`rows.parquet` (the configuration `samples`), a row for each sample, also without an adversarial example:",
+            "",
+            *_columns(columns_of(Samples)),
+            "",
+        ]
+    )
+
+
+def _columns(columns: Mapping[str, Column]) -> list[str]:
+    rows = [(name, column.kind, column.doc) for name, column in columns.items()]
+    return list(table_lines(Table(title="", columns=("column", "type", "meaning"), rows=rows)))
+
+
+def _json(value: Any) -> str:
+    """JSON for a YAML header, escaped so that it cannot open an HTML tag."""
+    return json.dumps(value).replace("<", "\\u003c")

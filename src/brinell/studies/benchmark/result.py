@@ -1,0 +1,247 @@
+"""Rows of the samples of a benchmark set, the figures that are counted from them, and the report."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.folder_result import Result
+from brinell.core.data import Task
+from brinell.core.record import Array, column
+from brinell.manifest import Amount, Count, Facts, Listing
+from brinell.reports import values
+from brinell.reports.numbers import counted, short
+from brinell.reports.values import Code, Percent, Report, Step, Table
+from brinell.store import parquet
+from brinell.store.files import write_text
+from brinell.studies.benchmark import BenchmarkRequest
+from brinell.studies.benchmark.card import CARD, card
+from brinell.studies.benchmark.rows import Form
+from brinell.studies.result import Folder, FolderResult
+
+
+class Outcome(StrEnum):
+    """The outcome of a sample."""
+
+    REACHED = "reached"
+    """The sample has an adversarial example, whose levels are in data/."""
+    NOT_REACHED = "not_reached"
+    """The search found none within the steps and the cap."""
+    MISCLASSIFIED = "misclassified"
+    """The model misclassifies the clean input, so the agent did not run."""
+    ALREADY = "already"
+    """The clean input meets the criterion, so the agent did not run."""
+    OWN_CLASS = "own_class"
+    """The true class is the wrong class of the criterion, so the agent did not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Rows as columns, each a (rows,) array."""
+
+    sample_id: Array = column("int64", "position in the source data")
+    label: Array = column("int64", "the true class; null for masks and boxes", null=True)
+    outcome: Array = column("string", "reached, not_reached, misclassified, already, own_class")
+    clean_prediction: Array = column("int64", "predicted class of the clean input; null for masks and boxes", null=True)
+    valid: Array = column("int64", "1, or the pixels or objects that have a true class")
+    clean_wrong: Array = column("int64", "how many of these the model gets wrong without a distortion")
+    queries: Array = column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels")
+    queries_to_success: Array = column("int64", "forwards until the first adversarial example", null=True)
+    queries_to_refined: Array = column("int64", "forwards until the final adversarial example, with clean-up", null=True)
+    l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
+    patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+class BenchmarkFacts(Facts):
+    """What the request leaves open."""
+
+    levels: Listing[Amount]
+    """Multiples of the L2 distance of the adversarial example."""
+    criterion: str
+    """The criterion of an adversarial input, as a clause."""
+    task: Task | None = None
+    """Kind of the truth, masks or boxes; null for one class for each input."""
+    patches: str
+    """Patches along each axis, their size and their distance."""
+    fixed: Listing[str] = []
+    """Columns of a table that never change and carry no patches."""
+    policy: str
+    """The policy of the agent, and the reason for choosing it."""
+    training_queries: Count | None
+    """Forwards of the policy's training; null if unknown."""
+
+
+class LevelResult(Result):
+    """Figures of a benchmark set at one level."""
+
+    level: float
+    """Multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input."""
+    inputs: int
+    """The number of inputs in the set."""
+    unreached: int
+    """Samples for which the bounds of the data do not allow this multiple."""
+    accuracy: float | None
+    """Share of the inputs that the model classifies correctly, or of the pixels or objects in them that it gets right; null
+    without inputs."""
+    accuracy_quantised: float | None
+    """The same for the pictures in 8 bits; null if inputs are not rounded."""
+    adversarial: float | None
+    """Share of the inputs that meet the criterion."""
+    median_l2: float | None
+    """Median L2 distance from the clean input."""
+
+
+class BenchmarkResult(FolderResult):
+    """The result of `brinell benchmark`."""
+
+    beside = (CARD,)
+
+    request: BenchmarkRequest
+    facts: BenchmarkFacts
+    samples: int
+    """The number of samples."""
+    outcomes: dict[str, int]
+    """Samples by outcome: reached, not_reached, misclassified, already, own_class."""
+    queries: int
+    """All forwards of the model, with those that recognise the kind of its answers."""
+    median_queries_to_success: float | None
+    """Median forwards until the first adversarial example, over the samples that have one."""
+    median_queries_to_refined: float | None
+    """Median forwards until the final adversarial example, with refinement and clean-up."""
+    median_l2: float | None
+    """Median L2 distance of the adversarial examples."""
+    median_patches: float | None
+    """Median number of distorted patches of the adversarial examples."""
+    levels: tuple[LevelResult, ...]
+    """All levels, clean inputs first."""
+
+    def report(self) -> Report:
+        """What the page, the terminal, the data card and the CSV files say."""
+        facts, (model,), reached = self.facts, self.models, self.outcomes[Outcome.REACHED]
+        outcomes = [(name.replace("_", " "), count) for name, count in self.outcomes.items() if count]
+        trained = "an unknown number of" if facts.training_queries is None else f"{facts.training_queries:,}"
+        sentences = [f"{reached} of {counted(self.samples, 'sample')} have an input at which {facts.criterion}."]
+        if reached:
+            sentences.append(
+                f"In the median it lies at an L2 distance of {short(self.median_l2)} with {short(self.median_patches)} distorted "
+                f"patches, and took {short(self.median_queries_to_success)} queries to find and "
+                f"{short(self.median_queries_to_refined)} with clean-up."
+            )
+        sentences.append(f"The search took {self.queries:,} queries; the training of its policy took {trained}.")
+        return Report(
+            verb="benchmark",
+            title=f"{self.data} against {model}, distorted by RLAB",
+            subject=f"{self.data}, {counted(self.samples, 'sample')}; {model}",
+            sentences=sentences,
+            blocks=[
+                Table(
+                    title="By level",
+                    columns=("level", "inputs", "out of bounds", "accuracy", "in 8 bits", "adversarial", "median L2"),
+                    rows=[
+                        (
+                            level.level,
+                            level.inputs,
+                            level.unreached,
+                            Percent(level.accuracy),
+                            Percent(level.accuracy_quantised),
+                            Percent(level.adversarial),
+                            level.median_l2,
+                        )
+                        for level in self.levels
+                    ],
+                    text="A level is a multiple of the L2 distance of the adversarial example; 0 is the clean input. Accuracy is "
+                    f"the share of {NOUNS[facts.task]} that {model} gets right.",
+                    name="levels",
+                    terminal=True,
+                ),
+                Table(title="Samples", columns=("outcome", "samples"), rows=outcomes, name="outcomes"),
+                values.Facts(
+                    title="Method",
+                    facts=[
+                        ("attack", "RLAB (arXiv 2310.18626 and 2403.18985)"),
+                        ("distortions", Code(self.request.distortions)),
+                        ("patches", facts.patches),
+                        *([("columns that never change", facts.fixed)] if facts.fixed else ()),
+                        ("policy", facts.policy),
+                        ("largest L2 distance", self.request.eps or "any"),
+                    ],
+                ),
+            ],
+            steps=[Step("Audit another model on the set.", "brinell audit --data bench:FOLDER --model MODEL")] * bool(reached),
+        )
+
+    def write(self) -> Path:
+        """Write the page, its tables and the data card into the folder."""
+        form = Form.of(self.manifest["data"]["domain"], self.classes, self.facts.task)
+        write_text(Path(self.folder) / CARD, card(self.report(), self.request.licence, form))
+        return super().write()
+
+
+NOUNS = {None: "inputs", "segmentation": "pixels", "detection": "objects"}
+"""What is right or wrong, by task."""
+
+
+def data_file(number: int, total: int) -> str:
+    """The table of a piece, by its path in the folder."""
+    return f"data/test-{number:05d}-of-{total:05d}.parquet"
+
+
+def arrays_file(number: int, total: int) -> str:
+    """The exact inputs and masks of a piece, by their path in the folder."""
+    return f"arrays/test-{number:05d}-of-{total:05d}.safetensors"
+
+
+def summarise(folder: Folder[Samples]) -> BenchmarkResult:
+    """Figures of a folder from its rows and its tables in data/."""
+    samples, facts = folder.rows, folder.facts
+    outcomes = samples.outcome.tolist()
+    probes = sum(probe["forwards"] for probe in folder.manifest.get("probes", {}).values())
+    names = ["level", "reached", "valid", "wrong", "wrong_quantised", "adversarial", "l2"]
+    tables = [parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))]
+    rows = {name: np.array([value for table in tables for value in table[name].to_pylist()], dtype=object) for name in names}
+    return BenchmarkResult(
+        **folder.head(),
+        samples=len(samples),
+        outcomes={outcome: outcomes.count(outcome) for outcome in map(str, Outcome)},
+        # The plan looks at one map or at the boxes of one picture.
+        queries=int(samples.queries.sum()) + probes + (facts.task is not None),
+        median_queries_to_success=_median(samples.queries_to_success),
+        median_queries_to_refined=_median(samples.queries_to_refined),
+        median_l2=_median(samples.l2),
+        median_patches=_median(samples.patch_count),
+        levels=tuple(_level(rows, level) for level in (0.0, *facts.levels)),
+    )
+
+
+def _median(values: Any) -> float | None:
+    """The median of a column without its nulls; None if all are null."""
+    known = np.ma.compressed(values).tolist()
+    return float(median(known)) if known else None
+
+
+def _level(rows: dict[str, Array], level: float) -> LevelResult:
+    """Figures of one level."""
+    here = rows["level"] == level
+    inputs = {name: values[here & (rows["reached"] == True)] for name, values in rows.items()}  # noqa: E712
+    count = len(inputs["level"])
+
+    def share_right(wrong: Array) -> float | None:
+        """Share of what is valid that is not wrong; None where nothing was judged."""
+        valid = int(inputs["valid"].sum())
+        return 1 - int(wrong.sum()) / valid if valid and None not in wrong else None
+
+    return LevelResult(
+        level=level,
+        inputs=count,
+        unreached=int(here.sum()) - count,
+        accuracy=share_right(inputs["wrong"]),
+        accuracy_quantised=share_right(inputs["wrong_quantised"]),
+        adversarial=int(inputs["adversarial"].sum()) / count if count else None,
+        median_l2=float(median(inputs["l2"])) if count else None,
+    )

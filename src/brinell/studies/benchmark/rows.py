@@ -1,0 +1,148 @@
+"""The rows of data/: one for each sample with an adversarial example and each level, as the datasets library reads them.
+
+Columns about classes are null in sets of masks and boxes, and those about masks and boxes are null in sets of classes.
+"""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from brinell.core.data import Task
+from brinell.core.record import Array, Column
+from brinell.store import parquet
+
+COLUMNS = {
+    "sample_id": Column("int64", "position in the source data"),
+    "level": Column("float64", "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input"),
+    "reached": Column("bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"),
+    "input": Column("input", "the input; pictures in 8 bits, the exact floats are in arrays/"),
+    "mask": Column("mask", "the values that differ from the clean input; white pixels for a picture"),
+    "label": Column("label", "the true class"),
+    "truth": Column(
+        "truth",
+        "the mask as a picture: the class of each pixel, 255 where it has none; or the objects as JSON: "
+        "[x0, y0, x1, y1, class, 1 for a crowd] each, in pixels",
+    ),
+    "prediction": Column("int64", "predicted class of the exact input"),
+    "confidence": Column("float64", "its probability"),
+    "true_probability": Column("float64", "probability of the true class"),
+    "answer": Column(
+        "string",
+        "the answer as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes the final ones "
+        "as [x0, y0, x1, y1, class, score]",
+    ),
+    "valid": Column("int64", "1, or the pixels or objects that have a true class"),
+    "wrong": Column("int64", "how many of these the model gets wrong"),
+    "wrong_quantised": Column(
+        "int64",
+        "the same for the picture in 8 bits, for which the adversarial example is enlarged up to 1.5 times if necessary",
+    ),
+    "adversarial": Column("bool", "true if the input meets the criterion"),
+    "l2": Column("float64", "L2 distance from the clean input, in the units of the data"),
+    "linf": Column("float64", "largest change of a value"),
+    "l1": Column("float64", "sum of the changes"),
+    "l0": Column("int64", "number of changed values over all channels"),
+    "farthest": Column("float64", "the largest multiple that the bounds allow"),
+    "patches": Column("patches", "the distorted patches"),
+}
+"""A row of data/. All but sample, level and reached may be null."""
+PATCH = {
+    "patch": ("int32", "index of the patch on the flattened grid, last axis fastest"),
+    "distortion": ("string", "name of the distortion"),
+    "severity": ("int32", "1 to 5"),
+    "draw": ("int32", "number of the random version of the distortion"),
+    "strength": ("float32", "share of the full distortion; above 1 if it was amplified"),
+}
+"""Fields of a distorted patch."""
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
+
+
+class Form(NamedTuple):
+    """Format of the inputs, which depends on the data."""
+
+    kind: str
+    shape: tuple[int, ...]
+    low: Any
+    high: Any
+    classes: tuple[str, ...]
+    task: Task | None
+
+    @classmethod
+    def of(cls, domain: Mapping[str, Any], classes: Sequence[str], task: Task | None) -> "Form":
+        """The format of data over a domain, as a manifest holds it."""
+        return cls(domain["kind"], tuple(domain["shape"]), domain["low"], domain["high"], tuple(classes), task)
+
+    @property
+    def pictures(self) -> bool:
+        """True if PNG can hold the inputs: pictures with one or three channels."""
+        return self.kind == "image" and self.shape[0] in (1, 3)
+
+    def to_uint8(self, x: Array) -> Array:
+        """Convert floats (*shape) to bytes; the lower bound becomes 0 and the upper bound 255."""
+        low, high = (np.reshape(np.asarray(bound, np.float64), (-1, *[1] * (x.ndim - 1))) for bound in (self.low, self.high))
+        return np.asarray(np.rint((x.astype(np.float64) - low) / (high - low) * 255).clip(0, 255), dtype=np.uint8)
+
+    def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row with its arrays `input` (*shape) float32, `mask` (*shape) bool and `truth` as cells of the table."""
+        cells = {name: row.get(name) for name in COLUMNS}
+        if (x := row.get("input")) is not None:
+            mask = row["mask"]
+            white = np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))
+            cells["input"] = _png(self.to_uint8(x)) if self.pictures else x.astype(np.float32).ravel()
+            cells["mask"] = _png(white) if self.pictures else mask.ravel()
+        if (truth := row.get("truth")) is not None:
+            objects = [[*line[:4], int(line[4]), int(line[5])] for line in truth.tolist()] if self.task == "detection" else None
+            cells["truth"] = _png(truth[None]) if objects is None else json.dumps(objects, separators=(",", ":"))
+        return cells
+
+    def write(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows as a Parquet file, with the features by which the datasets library reads it in the header."""
+        image = _IMAGE if self.pictures else None
+        kinds = {
+            "label": pa.int64(),
+            "patches": _PATCHES,
+            "input": image or pa.list_(pa.float32()),
+            "mask": image or pa.list_(pa.bool_()),
+            "truth": _IMAGE if self.task == "segmentation" else pa.string(),
+        }
+        features = {name: self._feature(column) for name, column in COLUMNS.items()}
+        schema = parquet.schema_of({name: column._replace(null=True) for name, column in COLUMNS.items()}, kinds)
+        schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        cells = [self.encode(row) for row in rows]
+        arrays = [pa.array([row[field.name] for row in cells], field.type) for field in schema]
+        parquet.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
+
+    def _feature(self, column: Column) -> dict[str, Any]:
+        """Type of a column in the notation of the datasets library."""
+        match column.kind:
+            case "patches":
+                fields = {name: {"dtype": kind, "_type": "Value"} for name, (kind, _) in PATCH.items()}
+                return {"feature": fields, "_type": "List"}
+            case "label":
+                shared = Counter(self.classes)
+                names = [f"{name} ({index})" if shared[name] > 1 else name for index, name in enumerate(self.classes)]
+                return {"names": names, "_type": "ClassLabel"}
+            case "input" | "mask" if not self.pictures:
+                dtype = "float32" if column.kind == "input" else "bool"
+                return {"feature": {"dtype": dtype, "_type": "Value"}, "_type": "List"}
+            case "input" | "mask":
+                return {"_type": "Image"}
+            case "truth":
+                return {"_type": "Image"} if self.task == "segmentation" else {"dtype": "string", "_type": "Value"}
+        return {"dtype": column.kind, "_type": "Value"}
+
+
+def _png(pixels: Array) -> dict[str, Any]:
+    """Encode bytes (C, H, W) as the struct that the datasets library calls an Image."""
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    return {"bytes": buffer.getvalue(), "path": None}
