@@ -38,7 +38,7 @@ from brinell.store.standing import CLAIMED
 from brinell.studies import register
 from brinell.studies.benchmark import run as benchmark
 from brinell.studies.benchmark.card import columns_text
-from brinell.studies.benchmark.result import Outcome as SampleOutcome
+from brinell.studies.benchmark.rows import Outcome as SampleOutcome
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"

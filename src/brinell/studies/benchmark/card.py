@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from brinell.core.record import Column
+from brinell.core.record import Column, columns_of
 from brinell.reports.markdown import markdown, table_lines
 from brinell.reports.values import Report, Table
-from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form
+from brinell.studies.benchmark.rows import COLUMNS, PATCH, Form, Samples
 
 CARD = "README.md"
 CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation", "detection": "object-detection"}
@@ -67,9 +67,6 @@ The inputs derive from the source data, whose licence applies to them: see `lice
 
 def columns_text() -> str:
     """The columns in Markdown."""
-    from brinell.core.record import columns_of
-    from brinell.studies.benchmark.result import Samples
-
     patches = Table(title="", columns=("name", "type", "meaning"), rows=[(name, *entry) for name, entry in PATCH.items()])
     return "\n".join(
         [

@@ -1,7 +1,5 @@
 """Rows of the samples of a benchmark set, the figures that are counted from them, and the report."""
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 
 from brinell.analysis.folder_result import Result
 from brinell.core.data import Task
-from brinell.core.record import Array, column
+from brinell.core.record import Array
 from brinell.manifest import Amount, Count, Facts, Listing
 from brinell.reports import values
 from brinell.reports.numbers import counted, short
@@ -19,43 +17,8 @@ from brinell.store import parquet
 from brinell.store.files import write_text
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.card import CARD, card
-from brinell.studies.benchmark.rows import Form
+from brinell.studies.benchmark.rows import Form, Outcome, Samples
 from brinell.studies.result import Folder, FolderResult
-
-
-class Outcome(StrEnum):
-    """The outcome of a sample."""
-
-    REACHED = "reached"
-    """The sample has an adversarial example, whose levels are in data/."""
-    NOT_REACHED = "not_reached"
-    """The search found none within the steps and the cap."""
-    MISCLASSIFIED = "misclassified"
-    """The model misclassifies the clean input, so the agent did not run."""
-    ALREADY = "already"
-    """The clean input meets the criterion, so the agent did not run."""
-    OWN_CLASS = "own_class"
-    """The true class is the wrong class of the criterion, so the agent did not run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """Rows as columns, each a (rows,) array."""
-
-    sample_id: Array = column("int64", "position in the source data")
-    label: Array = column("int64", "the true class; null for masks and boxes", null=True)
-    outcome: Array = column("string", "reached, not_reached, misclassified, already, own_class")
-    clean_prediction: Array = column("int64", "predicted class of the clean input; null for masks and boxes", null=True)
-    valid: Array = column("int64", "1, or the pixels or objects that have a true class")
-    clean_wrong: Array = column("int64", "how many of these the model gets wrong without a distortion")
-    queries: Array = column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels")
-    queries_to_success: Array = column("int64", "forwards until the first adversarial example", null=True)
-    queries_to_refined: Array = column("int64", "forwards until the final adversarial example, with clean-up", null=True)
-    l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
-    patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class BenchmarkFacts(Facts):
@@ -185,16 +148,6 @@ class BenchmarkResult(FolderResult):
 
 NOUNS = {None: "inputs", "segmentation": "pixels", "detection": "objects"}
 """What is right or wrong, by task."""
-
-
-def data_file(number: int, total: int) -> str:
-    """The table of a piece, by its path in the folder."""
-    return f"data/test-{number:05d}-of-{total:05d}.parquet"
-
-
-def arrays_file(number: int, total: int) -> str:
-    """The exact inputs and masks of a piece, by their path in the folder."""
-    return f"arrays/test-{number:05d}-of-{total:05d}.safetensors"
 
 
 def summarise(folder: Folder[Samples]) -> BenchmarkResult:

@@ -1,4 +1,4 @@
-"""The rows of data/: one for each sample with an adversarial example and each level, as the datasets library reads them.
+"""The rows of a benchmark set: one for each sample; and in data/ one for each level of it, as the datasets library reads them.
 
 Columns about classes are null in sets of masks and boxes, and those about masks and boxes are null in sets of classes.
 """
@@ -7,6 +7,8 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 from PIL import Image
 
 from brinell.core.data import Task
-from brinell.core.record import Array, Column
+from brinell.core.record import Array, Column, column
 from brinell.store import parquet
 
 COLUMNS = {
@@ -63,6 +65,41 @@ PATCH = {
 """Fields of a distorted patch."""
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
+
+
+class Outcome(StrEnum):
+    """The outcome of a sample."""
+
+    REACHED = "reached"
+    """The sample has an adversarial example, whose levels are in data/."""
+    NOT_REACHED = "not_reached"
+    """The search found none within the steps and the cap."""
+    MISCLASSIFIED = "misclassified"
+    """The model misclassifies the clean input, so the agent did not run."""
+    ALREADY = "already"
+    """The clean input meets the criterion, so the agent did not run."""
+    OWN_CLASS = "own_class"
+    """The true class is the wrong class of the criterion, so the agent did not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Rows as columns, each a (rows,) array."""
+
+    sample_id: Array = column("int64", "position in the source data")
+    label: Array = column("int64", "the true class; null for masks and boxes", null=True)
+    outcome: Array = column("string", "reached, not_reached, misclassified, already, own_class")
+    clean_prediction: Array = column("int64", "predicted class of the clean input; null for masks and boxes", null=True)
+    valid: Array = column("int64", "1, or the pixels or objects that have a true class")
+    clean_wrong: Array = column("int64", "how many of these the model gets wrong without a distortion")
+    queries: Array = column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels")
+    queries_to_success: Array = column("int64", "forwards until the first adversarial example", null=True)
+    queries_to_refined: Array = column("int64", "forwards until the final adversarial example, with clean-up", null=True)
+    l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
+    patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
 
 
 class Form(NamedTuple):
@@ -138,6 +175,16 @@ class Form(NamedTuple):
             case "truth":
                 return {"_type": "Image"} if self.task == "segmentation" else {"dtype": "string", "_type": "Value"}
         return {"dtype": column.kind, "_type": "Value"}
+
+
+def data_file(number: int, total: int) -> str:
+    """The table of a piece, by its path in the folder."""
+    return f"data/test-{number:05d}-of-{total:05d}.parquet"
+
+
+def arrays_file(number: int, total: int) -> str:
+    """The exact inputs and masks of a piece, by their path in the folder."""
+    return f"arrays/test-{number:05d}-of-{total:05d}.safetensors"
 
 
 def _png(pixels: Array) -> dict[str, Any]:

@@ -9,8 +9,8 @@ README.md                                the data card of the Hugging Face hub
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,22 +18,20 @@ import numpy as np
 
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability, Threshold
+from brinell.core.criterion import Probability, Threshold
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
-from brinell.core.patches import PatchGrid
 from brinell.engine.dense_outputs import check_criterion, open_subject
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts
 from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.agent import choose_policy
-from brinell.rlab.variants import Variant
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.benchmark import BenchmarkRequest
-from brinell.studies.benchmark.result import BenchmarkFacts, Samples, arrays_file, data_file
-from brinell.studies.benchmark.rows import Form
-from brinell.studies.benchmark.search import Search
+from brinell.studies.benchmark.result import BenchmarkFacts
+from brinell.studies.benchmark.rows import Form, Samples, arrays_file, data_file
+from brinell.studies.benchmark.search import BenchmarkPlan, Search
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.work import open_plan
 
@@ -43,26 +41,6 @@ PIECE_BYTES = 16 * 2**20
 """Largest size of the clean inputs of a piece, in bytes; levels and search need about ten times as much memory."""
 MAX_LEVELS = 1000
 """Largest number of levels of a set."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkPlan(Plan):
-    """All that determines the content of a benchmark set."""
-
-    request: BenchmarkRequest
-    facts: BenchmarkFacts
-    attack: RLAB
-    grid: PatchGrid
-    variants: tuple[Variant, ...]
-    names: dict[int, str]
-    """Spec of each distortion, by the identity of the object."""
-    form: Form
-    eps: float | None
-    """Largest L2 distance of an adversarial example."""
-    wrong_class: int | None = None
-    """The wrong class that the criterion names."""
-    criterion: Callable[[Sequence[int]], Criterion] = lambda samples: MISCLASSIFIED
-    """The criterion of some samples, by their positions in the data."""
 
 
 def make_plan(call: Call) -> BenchmarkPlan:

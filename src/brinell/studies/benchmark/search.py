@@ -5,17 +5,22 @@ evaluation of each level.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.attacks.rlab import RLAB
 from brinell.core import norms
+from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.oracle import Batch
+from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -23,14 +28,35 @@ from brinell.engine.checks import check_answers
 from brinell.engine.progress import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.grading import Graded, Path, path
+from brinell.rlab.variants import Variant
+from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.answers import ClassReading, ReadModel, make_reading
-from brinell.studies.benchmark.result import Outcome
-
-if TYPE_CHECKING:
-    from brinell.studies.benchmark.run import BenchmarkPlan
+from brinell.studies.benchmark.result import BenchmarkFacts
+from brinell.studies.benchmark.rows import Form, Outcome
+from brinell.studies.kit import Plan
 
 ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
 """Multiples of the distance after clean-up, tried in turn if the input in 8 bits is not adversarial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPlan(Plan):
+    """All that determines the content of a benchmark set."""
+
+    request: BenchmarkRequest
+    facts: BenchmarkFacts
+    attack: RLAB
+    grid: PatchGrid
+    variants: tuple[Variant, ...]
+    names: dict[int, str]
+    """Spec of each distortion, by the identity of the object."""
+    form: Form
+    eps: float | None
+    """Largest L2 distance of an adversarial example."""
+    wrong_class: int | None = None
+    """The wrong class that the criterion names."""
+    criterion: Callable[[Sequence[int]], Criterion] = lambda samples: MISCLASSIFIED
+    """The criterion of some samples, by their positions in the data."""
 
 
 class Level(NamedTuple):
@@ -50,7 +76,7 @@ class Search:
         progress: counts the passes of the model.
     """
 
-    def __init__(self, plan: "BenchmarkPlan", span: slice, progress: Progress) -> None:
+    def __init__(self, plan: BenchmarkPlan, span: slice, progress: Progress) -> None:
         self.rows: list[dict[str, Any]] = []
         """A row of data/ for each input, with its arrays."""
         self.arrays: dict[str, Array] = {}
