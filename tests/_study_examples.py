@@ -34,7 +34,7 @@ EXAMPLES = {
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
     "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "dense-transfer": {"eps": "0.05", "attack": ["sea?steps=3"]},
-    "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
+    "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
     "smooth": {"model": SMALL, "samples": 6, "draws": 100, "first": 20},

@@ -149,8 +149,8 @@ def models_run(finished_runs: Runs, patterns: Specs) -> Path:
 
 @pytest.fixture(scope="session")
 def epsilon_run(finished_runs: Runs, patterns: Specs) -> Path:
-    """Budgets of all conditions in two norms, with training samples and predictions."""
-    settings = {"pairs": 20, "norm": ["linf", "l2"], "train": patterns.train, "model": patterns.model, "allow": 0.1}
+    """Budgets of all conditions in two norms, with training samples."""
+    settings = {"pairs": 20, "norm": ["linf", "l2"], "train": patterns.train, "allow": 0.1}
     return finished_runs.make("epsilon", lambda out: brinell.epsilon(patterns.data, out=out, **settings))
 
 

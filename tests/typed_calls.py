@@ -23,7 +23,7 @@ rank: float = place.low if place else 1.0
 brinell.transfer([run.folder, "SET"], eps="8/255", out="t")
 brinell.explain(net, x, y, method=["rlab"], only="right", steps=4).methods[0].queries
 brinell.harden(net, x, y, train=(x, y), optimizer="sgd", recipe="trades+awp").weights
-brinell.epsilon((x, y), train=(x, y), norm=("linf", "l2"), fraction=0.4).notes
+brinell.epsilon((x, y), train=(x, y), norm=("linf", "l2"), allow=0.1).facts.notes
 passed: bool = brinell.gate(run, robust=0.4, baseline="EARLIER").passed
 brinell.verify(run.folder, net, (x, y), replay=3).problems
 brinell.compare(run, model_a="a", model_b="b").robust[0].difference

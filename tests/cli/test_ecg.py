@@ -126,7 +126,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     assert cli(["verify", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert cli(["epsilon", data]) == 2
-    assert "remove the option rhythm=" in capsys.readouterr().err
+    assert "remove rhythm=" in capsys.readouterr().err
 
 
 @pytest.mark.slow

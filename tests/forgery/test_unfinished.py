@@ -31,9 +31,6 @@ def test_a_comparison_says_it(runs):
 def test_a_study_refuses_it(runs, tmp_path_factory, subtests):
     for call in [
         lambda run, out: brinell.review(data="digits", change=f"run:{run}", trials=4, out=out),
-        lambda run, out: brinell.epsilon(
-            data="digits", samples=12, pairs=0, norm="linf", conditions="perception", evidence=run, out=out
-        ),
         lambda run, out: brinell.explain(run=run, samples=2, method="gradient", out=out),
     ]:
         with subtests.test(str((call,))):

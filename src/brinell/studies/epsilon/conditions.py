@@ -7,96 +7,66 @@ sample of another class, the balls around samples of two classes do not meet, so
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from brinell.core.record import Array
 
 LABEL = "label"
-"""eps is at most a fraction of the distance to the nearest sample of another class."""
+"""eps is at most half of the distance to the nearest sample of another class."""
 INTERPOLATION = "interpolation"
 """eps is below the distance to the nearest different sample of the same class."""
 PERCEPTION = "perception"
 """A change of eps goes unnoticed."""
 CONDITIONS = (LABEL, INTERPOLATION, PERCEPTION)
-FRACTION = 0.5
-ALLOW = 0.01
 
 
-class Budget(NamedTuple):
-    """An eps and the condition that limits it."""
-
-    eps: float
-    """Infinite without a limit."""
-    reason: str
-    """The condition that breaks first; empty without a limit."""
-
-
-def limits(
-    *,
-    other_class: Array | None = None,
-    same_class: Array | None = None,
-    unnoticed: Array | None = None,
-    fraction: float = FRACTION,
-) -> dict[str, Array]:
+def limits(*, other_class: Array, same_class: Array, unnoticed: Array | None = None) -> dict[str, Array]:
     """Largest eps (n,) that keeps each condition, for each sample; infinite without a limit.
 
     Args:
         other_class: (n,) distance to the nearest sample of another class.
         same_class: (n,) distance to the nearest different sample of the same class.
         unnoticed: (n,) largest eps whose change goes unnoticed.
-        fraction: fraction of `other_class` that eps may reach, 0 to 1.
     """
-    eps_limits: dict[str, Array] = {}
-    if other_class is not None:
-        eps_limits[LABEL] = fraction * np.asarray(other_class, np.float64)
-    if same_class is not None:
-        same_class = np.asarray(same_class, np.float64)
-        eps_limits[INTERPOLATION] = np.where(
-            np.isfinite(same_class), same_class * (1 - 1e-6), np.inf
-        )  # strictly below the distance
-    if unnoticed is not None:
-        eps_limits[PERCEPTION] = np.asarray(unnoticed, np.float64)
-    return eps_limits
+    below = np.asarray(same_class, np.float64) * (1 - 1e-6)  # strictly below the distance
+    perceived = {} if unnoticed is None else {PERCEPTION: np.asarray(unnoticed, np.float64)}
+    return {LABEL: np.asarray(other_class, np.float64) / 2, INTERPOLATION: below, **perceived}
 
 
-def sample_budgets(limits: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Budget (n,) of each sample, and the name (n,) of the condition that limits it."""
-    names, table = list(limits), np.stack(list(limits.values()))
-    index = table.argmin(0)
-    return table.min(0), np.array(names, dtype=object)[index]
+def sample_budgets(limits: Mapping[str, Array]) -> Array:
+    """Budget (n,) of each sample."""
+    return np.asarray(np.stack(list(limits.values())).min(0))
 
 
-def common_budget(limits: Mapping[str, Array], allow: float = ALLOW, integer: bool = False) -> Budget:
-    """Largest common eps for all samples: no condition breaks on more than the share `allow` of the samples.
+def common_budget(limits: Mapping[str, Array], allow: float, integer: bool = False) -> tuple[float, str]:
+    """Largest common eps for all samples, infinite without a limit, and the condition that breaks first above it.
 
     Args:
         limits: limits by condition, from `limits`.
-        allow: 0 to 1; 0 means that every sample must keep every condition.
+        allow: 0 to 1: the share of the samples on which each condition may break.
         integer: True for budgets that are integers (L0).
     """
     smallest, reason = math.inf, ""
     for name, limit in limits.items():
-        if len(limit):
-            allowed = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
-            if allowed < smallest:
-                smallest, reason = allowed, name
-    return Budget(round_down(smallest, integer=integer), reason)
+        allowed = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
+        if allowed < smallest:
+            smallest, reason = allowed, name
+    return round_down(smallest, integer=integer), reason
 
 
-def round_down(eps: float, digits: int = 3, *, integer: bool = False) -> float:
-    """Round eps down to a number of significant digits, or to an integer."""
+def round_down(eps: float, *, integer: bool = False) -> float:
+    """Round eps down to three significant digits, or to an integer."""
     if not math.isfinite(eps) or eps <= 0:
         return max(eps, 0.0)
     if integer:
         return float(math.floor(eps))
-    unit = 10.0 ** (math.floor(math.log10(eps)) - digits + 1)
-    rounded = float(f"{math.floor(eps / unit) * unit:.{digits}g}")
-    return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.{digits}g}")
+    unit = 10.0 ** (math.floor(math.log10(eps)) - 2)
+    rounded = float(f"{math.floor(eps / unit) * unit:.3g}")
+    return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.3g}")
 
 
-def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float = ALLOW, integer: bool = False) -> Array:
+def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float, integer: bool = False) -> Array:
     """Budget (n,) float64 of each sample in an audit: of the sample, of its class, or of the data set.
 
     Args:
@@ -105,29 +75,15 @@ def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float = 
         by: sample, class or set.
         allow: for class and set, the share of samples on which a condition may break.
         integer: True for budgets that are integers (L0).
-
-    Raises:
-        ValueError: `by` is not sample, class or set.
     """
     if by == "sample":
-        values = sample_budgets(limits)[0]
+        values = sample_budgets(limits)
         return np.floor(values) if integer else values
-    if by == "set":
-        return np.full(len(labels), common_budget(limits, allow, integer).eps)
-    if by != "class":
-        raise ValueError(f"by is {by!r}; it is sample, class or set")
-    eps = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = labels == label
-        eps[members] = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer).eps
+    eps, groups = np.empty(len(labels)), labels if by == "class" else np.zeros_like(labels)
+    for group in np.unique(groups):
+        members = groups == group
+        eps[members], _ = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer)
     return eps
-
-
-def broken_shares(limits: Mapping[str, Array], eps: float) -> dict[str, float]:
-    """Share of the samples on which a budget breaks each condition, and any condition."""
-    broken = {name: eps > limit for name, limit in limits.items()}
-    any_of = np.logical_or.reduce(list(broken.values()))
-    return {name: float(mask.mean()) for name, mask in broken.items()} | {"any": float(any_of.mean())}
 
 
 def select_limits(limits: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:

@@ -1,11 +1,9 @@
-"""Perceptibility of a change of a picture: structural similarity, signal-to-noise ratio, and changes of the background.
+"""Perceptibility of a change of a picture: structural similarity and signal-to-noise ratio.
 
 Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to structural similarity (Gaussian
 window of 11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03). Deviations: the window shrinks to the largest odd side that fits into a
 small picture. The mean is over the textured windows within the picture, for each channel separately (see `ssim`).
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,8 +13,8 @@ from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 
-BACKGROUND = 0.25
-"""A value that makes up this share of all the values of a data set is its background."""
+STEPS = 15
+"""Steps of the bisection, to 1 part in 2**STEPS of the search range."""
 
 
 def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
@@ -57,102 +55,33 @@ def psnr(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
     return 10 * torch.log10(span * span / error)
 
 
-def find_background(x: Tensor) -> float | None:
-    """Background value of inputs (n, *shape): the smallest or largest value if its share is at least `BACKGROUND`, else None."""
-    for value in (float(x.min()), float(x.max())):
-        if float((x == value).float().mean()) >= BACKGROUND:
-            return value
-    return None
-
-
-def background_changed(x0: Tensor, x: Tensor, value: float, step: float) -> Tensor:
-    """Share (n,) of the background values of `x0` that change by at least half a `step` in `x`; NaN without background.
-
-    A rule that examines only the background detects such a change, however small it is.
-    """
-    ground = (x0 == value).flatten(1)
-    changed = ((x - x0).abs() >= step / 2).flatten(1) & ground
-    return changed.sum(1) / ground.sum(1)
-
-
-def typical_change(norm: str, x0: Tensor, eps: Tensor, domain: Domain, rng: Streams) -> Tensor:
-    """Change inputs `x0` at random within eps (n,) and the bounds.
-
-    Linf: every value changes by eps, up or down. L2: normal noise of norm eps. L1 and L0: random values go to the farther bound
-    until the budget is used up. The draw is the same for every eps, so a larger budget is a larger change.
-    """
+def random_change(norm: str, x0: Tensor, rng: Streams) -> Tensor:
+    """A random change of inputs, of size 1 in Linf (every value up or down) or in L2 (normal noise)."""
     if norm == "linf":
-        delta = (rng.uniform(*x0.shape[1:]) - 0.5).sign() * norms.per_sample(eps, x0)
-    elif norm == "l2":
-        delta = rng.normal(*x0.shape[1:])
-        delta = delta * norms.per_sample(eps / norms.l2(delta), x0)
-    else:
-        delta = _sparse_change(norm, x0, eps, domain, rng)
-    return domain.clamp(x0 + delta)
+        return (rng.uniform(*x0.shape[1:]) - 0.5).sign()
+    delta = rng.normal(*x0.shape[1:])
+    return delta * norms.per_sample(1 / norms.l2(delta), x0)
 
 
-def _sparse_change(norm: str, x0: Tensor, eps: Tensor, domain: Domain, rng: Streams) -> Tensor:
-    """Perturbation in L1 or L0 that moves random values to their farther bound within eps (n,)."""
-    low, high = domain.bounds(x0)
-    farthest = torch.where(x0 - low > high - x0, low - x0, high - x0).flatten(1)
-    order = rng.uniform(farthest.shape[1]).argsort(1)
-    move = farthest.gather(1, order)
-    if norm == "l0":
-        fraction = (torch.arange(move.shape[1], device=x0.device) < eps[:, None]).float()
-    else:
-        cost = move.abs().cumsum(1) - move.abs()
-        fraction = ((eps[:, None] - cost) / move.abs().clamp_min(1e-12)).clamp(0, 1)
-    return torch.zeros_like(farthest).scatter_(1, order, move * fraction).reshape(x0.shape)
-
-
-SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
-
-
-def sizes(norm: str, delta: Tensor) -> Tensor:
-    """Sizes (n,) of perturbations (n, *shape) in a norm."""
-    return SIZES[norm](delta)
-
-
-def rescale(norm: str, delta: Tensor, eps: Tensor) -> Tensor:
-    """Scale perturbations (n, *shape) to size eps (n,); in L0, keep the `eps` largest values."""
-    if norm != "l0":
-        return delta * norms.per_sample(eps / sizes(norm, delta).clamp_min(1e-12), delta)
-    rank = delta.flatten(1).abs().argsort(1, descending=True).argsort(1).reshape(delta.shape)
-    return torch.where(rank < norms.per_sample(eps, delta), delta, torch.zeros_like(delta))
-
-
-def largest_unnoticed(
-    norm: str,
-    x0: Tensor,
-    domain: Domain,
-    change: Callable[[Tensor], Tensor],
-    *,
-    least_ssim: float,
-    least_psnr: float,
-    steps: int = 15,
-) -> Tensor:
-    """Largest eps (n,) whose change keeps SSIM and PSNR, by bisection to 1 part in 2**steps of the search range.
+def largest_unnoticed(norm: str, x0: Tensor, delta: Tensor, domain: Domain, *, least_ssim: float, least_psnr: float) -> Tensor:
+    """Largest eps (n,) at which pictures changed by eps times a change keep SSIM and PSNR.
 
     Args:
-        norm: linf, l2, l1 or l0.
+        norm: linf or l2.
         x0: (n, C, H, W) pictures.
-        domain: domain of the pictures.
-        change: maps eps (n,) to the changed pictures.
+        delta: (n, C, H, W) changes of size 1 in the norm.
+        domain: domain of the pictures, within which changed pictures stay.
         least_ssim: smallest structural similarity of an unnoticed change.
         least_psnr: smallest signal-to-noise ratio of an unnoticed change, in dB.
-        steps: number of bisection steps.
     """
     low, high = domain.bounds(x0)
-    span = float((high - low).max())
-    values = x0[0].numel()
+    span, values = float((high - low).max()), x0[0].numel()
     # PSNR bounds the mean square and thus the search range; in Linf a single value may change most.
-    mean_square = span * span * 10 ** (-least_psnr / 10)
-    most = {"linf": span / 2, "l2": (mean_square * values) ** 0.5, "l1": mean_square * values / span * 2}
-    top = {name: min(2 * value, span * values) for name, value in most.items()} | {"l0": 4 * mean_square * values / span**2}
-    below, above = torch.zeros(len(x0)), torch.full((len(x0),), top[norm])
-    for _ in range(steps):
+    top = span if norm == "linf" else min(2 * (values * 10 ** (-least_psnr / 10)) ** 0.5, values) * span
+    below, above = torch.zeros(len(x0)), torch.full((len(x0),), top)
+    for _ in range(STEPS):
         middle = (below + above) / 2
-        x = change(middle)
+        x = domain.clamp(x0 + norms.per_sample(middle, x0) * delta)
         unnoticed = (ssim(x0, x, span) >= least_ssim) & (psnr(x0, x, span) >= least_psnr)
         below, above = torch.where(unnoticed, middle, below), torch.where(unnoticed, above, middle)
-    return below.floor() if norm == "l0" else below
+    return below

@@ -6,31 +6,32 @@ are `points` evenly spaced multiples of the recommended eps of a sample from 0 t
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.record import Array
 from brinell.core.suggestions import suggestion
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.plan import select_samples
+from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
+from brinell.store import rows
 from brinell.store.folder import fitting
-from brinell.studies.epsilon import EpsilonRequest, conditions
-from brinell.studies.epsilon.records import load_folder, sample_limits
-from brinell.studies.epsilon.run import measure
+from brinell.studies.epsilon import STUDY, EpsilonRequest, conditions
+from brinell.studies.epsilon.result import Distances, limits_of
+from brinell.studies.epsilon.run import Search, make_plan
+from brinell.studies.kit import Call
 
 OPTIONS = ("by", "conditions", "to", "points")
 
 
-def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, SampleBudgets | None]:
-    """Resolve the data and budgets of an audit whose eps is `recommended`. For other audits: `dataset` and None.
+def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleBudgets]:
+    """Resolve the data and budgets of an audit whose eps is `recommended`.
 
     Args:
         request: request of the audit.
@@ -39,50 +40,42 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, 
     Raises:
         RequestError: an attack or option is unknown, the folder is for other data, or samples have no limit.
     """
-    text = request.eps or ""
-    name, path, options = plugins.parse(text) if text.startswith("recommended") else ("", "", {})
+    text = str(request.eps)
+    name, path, options = plugins.parse(text)
     if name != "recommended":
-        return dataset, None
-    build_stages(request.attack)  # refuses a misspelt attack before the measurement
-    dataset = open_data(request.data) if dataset is None else dataset
-    return dataset, _budgets(request, path, options, dataset)
-
-
-def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Dataset) -> SampleBudgets:
-    """Budgets of the samples of an audit, from the options of `recommended` and its folder, or measured if `path` is empty."""
-    text, norm, ids = str(request.eps), request.norm, select_samples(request, dataset).ids
-    for name in options:
-        if name not in OPTIONS:
-            raise RequestError(f"there is no option {name!r} of recommended{suggestion(name, OPTIONS)}")
-    by = options.get("by", "sample")
-    if by not in ("sample", "class", "set"):
+        raise RequestError(f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER")
+    if unknown := [key for key in options if key not in OPTIONS]:
+        raise RequestError(f"there is no option {unknown[0]!r} of recommended{suggestion(unknown[0], OPTIONS)}")
+    if (by := options.get("by", "sample")) not in ("sample", "class", "set"):
         raise RequestError(f"by is {by!r} in {text!r}: it is sample, class or set")
-    names = options.get("conditions", "").split("+") if "conditions" in options else list(conditions.CONDITIONS)
+    names = options["conditions"].split("+") if "conditions" in options else list(conditions.CONDITIONS)
     if unknown := [name for name in names if name not in conditions.CONDITIONS]:
         raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(conditions.CONDITIONS)}")
-    facts, samples = _load_or_measure(path, request.data, norm, request.seed, dataset)
-    if facts["data"]["n"] <= ids[-1]:
+    build_stages(request.attack)  # refuses a misspelt attack before the measurement
+    dataset = open_data(request.data) if dataset is None else dataset
+    table, allow = _load(path, dataset, request.norm) if path else _measure(request, dataset)
+    ids = select_samples(request, dataset).ids
+    if missing := np.setdiff1d(ids, table.sample_id).tolist():
         raise RequestError(
-            f"{path or 'brinell epsilon'} covers the first {facts['data']['n']} samples, not {ids[-1] + 1}: select fewer with "
-            f"{option('samples')}, or use {option('select', 'first')}"
+            f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer with {option('samples')}, or use "
+            f"{option('select', 'first')}"
         )
-    limits = conditions.select_limits(sample_limits(facts, samples, norm), names)
+    limits = conditions.select_limits(limits_of(table, request.norm), names)
     if not limits:
-        raise RequestError(f"{text!r} leaves no condition: {path or 'the data'} was judged by {', '.join(facts['conditions'])}")
+        raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
     with fitting(Path(path)):
-        budgets = conditions.budgets(limits, samples["labels"], by, facts["request"]["allow"], norm == "l0")
+        budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
+        budgets[table.sample_id] = conditions.budgets(limits, table.label, by, allow, request.norm == "l0")
     units = budgets[ids]
-    if not np.isfinite(units).all():
-        raise RequestError(
-            f"nothing limits the eps of {int((~np.isfinite(units)).sum())} samples: data of one class has no sound eps"
-        )
+    if unlimited := int((~np.isfinite(units)).sum()):
+        raise RequestError(f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps")
     if not units.any():
         raise RequestError(
-            f"no eps above 0 is sound in {norm} under these conditions: choose others, such as {text.partition('?')[0]}"
+            f"no eps above 0 is sound in {request.norm} under these conditions: choose others, such as {text.partition('?')[0]}"
             "?conditions=label+interpolation"
         )
     grid = parse_eps(f"0:{options.get('to', '1')}:{options.get('points', '5')}")
-    about = {
+    provenance = {
         "by": by,
         "conditions": list(limits),
         "folder": path or None,
@@ -93,18 +86,25 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
     texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
-    return SampleBudgets(Budgets(grid.values, texts), budgets, about)
+    return dataset, SampleBudgets(Budgets(grid.values, texts), budgets, provenance)
 
 
-def _load_or_measure(path: str, spec: str, norm: str, seed: int, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Load the facts and sample arrays of a folder, or measure them if `path` is empty."""
-    if path:
-        facts, arrays = load_folder(Path(path))
-    else:
-        request = parse_request(EpsilonRequest, {"norm": (norm,), "data": spec, "seed": seed})
-        facts, arrays = measure(request, lambda text: None, dataset=dataset)
-    if path and facts["data"]["digest"] != dataset.digest():
+def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
+    """The rows of a folder in a norm, and the share that may break a condition."""
+    content = STUDY.resolve(STUDY.table).read(path)
+    data, settings = content.manifest["data"], EpsilonRequest.model_validate(content.manifest["request"])
+    if data["digest"] != dataset.digest():
+        raise RequestError(f"{path} was made from other data than {dataset.name}: run brinell epsilon again")
+    if norm not in settings.norm:
         raise RequestError(
-            f"{path} was made from {facts['data']['name']} with other content than {dataset.name}: run brinell epsilon again"
+            f"nothing is recommended for {norm}, only for {', '.join(settings.norm)}: "
+            f"run brinell epsilon with {option('norm', norm)}"
         )
-    return facts, arrays["samples"]
+    return rows.take(content.rows, content.rows.norm == norm), settings.allow
+
+
+def _measure(request: Request, dataset: Dataset) -> tuple[Distances, float]:
+    """The same, measured without a folder."""
+    settings = parse_request(EpsilonRequest, {"norm": (request.norm,), "data": request.data, "seed": request.seed})
+    call = Call(study=STUDY, request=settings, command="", progress=SilentProgress(), datasets={"data": dataset})
+    return Search(make_plan(call), settings).measure(request.norm), settings.allow

@@ -1,26 +1,29 @@
-"""Figures of `brinell epsilon`, and the report: recommended eps, reasons and evidence."""
+"""Rows of `brinell epsilon`, the recommended budgets that follow from them, and the report.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN without a pair
+arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample of each of the first classes
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.analysis.folder_result import Result
 from brinell.analysis.robust_accuracy import class_name
-from brinell.core.record import Array
-from brinell.reports import html
-from brinell.reports.numbers import counted, distance, listed, percent, short
+from brinell.core.record import Array, column
+from brinell.engine.eps_grid import parse_eps
+from brinell.manifest import Content, Count, Facts, TableOf
+from brinell.reports.numbers import counted, distance, listed, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import (
-    Block,
-    Code,
     Curve,
     Detail,
     Example,
-    Facts,
     Figures,
     Gallery,
     Note,
@@ -28,61 +31,103 @@ from brinell.reports.values import (
     Picture,
     Prose,
     Report,
-    Seconds,
     Series,
     Step,
     Table,
 )
-from brinell.store.folder import PAGE
-from brinell.studies.epsilon import EpsilonRequest
+from brinell.store import parquet, rows
+from brinell.store.files import read_arrays
+from brinell.store.table import ROWS
+from brinell.studies.epsilon import EpsilonRequest, conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
-from brinell.studies.epsilon.records import load_folder, sample_limits
-from brinell.studies.result import ReportedResult
+from brinell.studies.result import Folder, FolderResult
 
-CLASS: Any = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+NORMS = ("linf", "l2", "l1", "l0")
+MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
+USUAL = {
+    "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
+    "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
+    "l1": ("5", "12", "40"),
+    "l0": ("1", "5", "10", "50"),
+}
+"""Usual budgets in publications on images in [0, 1]."""
+OUTLINED = (0.1, 0.2, 0.3)
+"""Budgets in Linf of the outlines, as a share of the range of the data, besides the recommended ones."""
 REASONS = {LABEL: "label constancy", INTERPOLATION: "interpolation", PERCEPTION: "perceptibility", "": "nothing"}
 CURVES = {LABEL: "label may change", INTERPOLATION: "meets its class", PERCEPTION: "noticed"}
-LEVELS: dict[str, Literal["warn", "note"]] = {
-    **dict.fromkeys(("conflict", "leak", "constant", "single", "one-class"), "warn"),
-    **dict.fromkeys(("duplicates", "fixed", "no-perception"), "note"),
-}
-"""Levels of notes on the data; further notes say how the study measured."""
 MOST_CLASSES = 20
 """Largest number of classes whose distances the page shows; the CSV file has all."""
 POINTS = 80
 
 
-class Surprise(Result):
-    """A class whose samples are, on average, nearer to those of another class than to each other."""
+@dataclass(frozen=True, kw_only=True)
+class Distances:
+    """Rows as columns, each a (rows,) array: one for each norm and sample."""
 
-    norm: str
-    """Norm of the distances."""
-    class_: int = CLASS
-    """The class."""
-    nearer_to: int
-    """The class that is nearer."""
-    mean_within: float
-    """Mean distance between two samples of the class."""
-    mean_between: float
-    """Mean distance to a sample of the nearer class."""
+    norm: Array = column("string", "norm of the distances")
+    sample_id: Array = column("int64", "position of the sample in the data")
+    label: Array = column("int32", "true class")
+    same: Array = column("float64", "distance to the nearest different sample of the class; infinite without one")
+    same_at: Array = column("int64", "its position in the data; -1 without one")
+    other: Array = column("float64", "distance to the nearest sample of another class; infinite without one")
+    other_at: Array = column("int64", "its position in the data; -1 without one")
+    train_same: Array = column("float64", "distance to the nearest training sample of the class", null=True)
+    train_other: Array = column("float64", "distance to the nearest training sample of another class", null=True)
+    unnoticed: Array = column("float64", "largest eps whose change goes unnoticed", null=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+class Evidence(Content):
+    """Evidence for perceptibility in one norm."""
+
+    by: Literal["people", "noise"]
+    """Answers of people in a review, or random changes judged by SSIM and PSNR."""
+    n: Count
+    """The number of answers or samples."""
+    folder: str | None = None
+    """The folder of the review; null for noise."""
+
+
+class EpsilonFacts(Facts):
+    """What the request leaves open."""
+
+    drawn: Count
+    """The number of samples that measure mean distances but in L2, and perceptibility."""
+    evidence: TableOf[Evidence]
+    """Evidence for perceptibility, by norm; none of norms without it."""
+    train: Count
+    """The number of training samples, 0 without training data."""
+    notes: TableOf[str]
+    """What makes budgets wrong, by code."""
 
 
 class Heat(Result):
     """Mean distances between classes in one norm."""
 
     norm: str
-    """Norm of the distances."""
     means: list[list[float | None]]
     """Means by class of the row and class of the column; null without a pair."""
+    nearer: list[tuple[int, int]]
+    """Classes whose samples are, on average, nearer to those of another class than to each other, and that class."""
 
 
-class Separation(Result):
-    """Distances of the samples of a class to their nearest neighbours; null without such a neighbour."""
+class ClassBudget(Result):
+    """The recommended eps of a class or of all samples, and its distances; null without a limit or a neighbour."""
 
-    class_: int | None = CLASS
+    class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     """The class; null for all samples."""
     n: int
     """Number of samples."""
+    eps: float | None
+    """Largest budget that keeps every condition on all but the allowed share of the samples."""
+    reason: str
+    """The condition that breaks first above it: label, interpolation or perception."""
+    sound: float | None
+    """The same without the condition of perception, so that an error counts against the model."""
+    sound_reason: str
+    """The condition that breaks first above the sound budget."""
     other_least: float | None
     """Smallest distance to a sample of another class."""
     other_median: float | None
@@ -91,211 +136,106 @@ class Separation(Result):
     """Median distance to the nearest different sample of the class."""
     nearer_other: float
     """Share of the samples whose nearest neighbour has another label."""
-    train_least: float | None = None
-    """Smallest distance to a training sample of another class."""
-    train_same_median: float | None = None
-    """Median distance to the nearest training sample of the class."""
-
-
-class Recommendation(Result):
-    """A recommended eps and the condition that limits it."""
-
-    class_: int | None = CLASS
-    """The class; null for all samples."""
-    eps: float | None
-    """Largest budget that keeps every condition on all but the allowed share of the samples; null without a limit."""
-    reason: str
-    """The condition that breaks first above it: label, interpolation or perception."""
-    sound: float | None
-    """Largest sound budget: `eps` without the condition of perception."""
-    sound_reason: str
-    """The condition that breaks first above the sound budget."""
-
-
-class Outline(Result):
-    """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2."""
-
-    eps: float
-    """The budget."""
-    l2: float
-    """The budget that is sound in L2."""
-
-
-class BudgetEffect(Result):
-    """Effect of one budget on the samples."""
-
-    eps: float
-    """The budget."""
-    text: str
-    """The budget as text."""
-    label: float | None
-    """Share of the samples on which it breaks label constancy; null without this condition."""
-    interpolation: float | None
-    """Share of the samples on which it reaches another sample of the class."""
-    perception: float | None
-    """Share of the samples on which the change is noticed."""
-    any: float
-    """Share of the samples on which it breaks any condition."""
-    ssim: float | None = None
-    """Median structural similarity of a typical change; null for data without visual meaning."""
-    psnr: float | None = None
-    """Median peak signal-to-noise ratio in dB."""
-    background_changed: float | None = None
-    """Median share of the background that changes; null without background."""
+    train_least: float | None
+    """Smallest distance to a training sample of another class; null without training data."""
 
 
 class NormRecommendation(Result):
     """Recommendations in one norm."""
 
     norm: str
-    """The norm."""
-    overall: Recommendation
+    overall: ClassBudget
     """One eps for all samples."""
     unnoticed: float | None
-    """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null without this condition."""
-    sound: float | None
-    """Largest eps that keeps the other conditions, so an error counts against the model; null without a limit."""
-    outline: Outline | None
-    """Where this norm and L2 disagree about the outline of another class; null if `sound` is below, or if it is not known."""
+    """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null if it was not measured."""
+    outline: float | None
+    """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2; null if
+    the sound budget is below, or if unknown."""
     audit: float | None
-    """Largest eps to audit with: `sound`, or that of `outline`; null without a limit. Page, terminal and advice name it."""
-    judged_on: str | None
-    """Evidence for perceptibility: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
+    """Largest eps to audit with: the sound one, or `outline`; null without a limit."""
     sound_budgets: list[str]
     """Usual budgets of publications up to `audit`, ascending."""
-    advice: str
-    """The recommended range and its reasons, as text."""
-    strict: float | None
-    """The largest eps that keeps every condition on every sample."""
-    explanation: str
-    """The reason for `overall.eps`, in one sentence."""
-    sound_explanation: str | None
-    """The reason for `sound`, in one sentence; null without the condition of perception."""
-    per_class: list[Recommendation]
+    per_class: list[ClassBudget]
     """One eps for each class."""
     per_sample: list[float | None]
     """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
-    reasons: dict[str, int]
-    """Number of samples that each condition limits."""
-    separation: list[Separation]
-    """Separation of all samples, then of each class."""
-    usual: list[BudgetEffect]
-    """Effects of the recommended budgets and of the usual budgets of publications."""
 
 
-class NoteResult(Result):
-    """A note on the data."""
+class EpsilonResult(FolderResult):
+    """What `brinell epsilon --json` prints."""
 
-    code: str
-    """Short name of the note."""
-    text: str
-    """The note, in one line."""
-
-
-class EpsilonResult(ReportedResult, ClaimingResult):
-    """Result of `brinell epsilon`, which `--json` prints."""
-
-    folder: str
-    """The folder."""
     request: EpsilonRequest
-    data: str
-    """Name of the data."""
+    facts: EpsilonFacts
     n: int
     """Number of samples."""
-    classes: list[str]
-    """Names of the classes."""
-    conditions: list[str]
-    """Conditions that the recommendations keep."""
     heat: list[Heat]
     """Mean distances between classes."""
-    surprises: list[Surprise]
-    """Classes that are nearer to another class than to themselves."""
     norms: list[NormRecommendation]
     """Recommendations by norm."""
-    notes: list[NoteResult]
-    """Notes on the data."""
-    seconds: float
-    """Wall time in seconds."""
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page."""
-        for line in super().lines(verbose=verbose):
-            yield line.replace("FOLDER", self.folder)
-        yield f"page: {self.folder}/{PAGE}"
-
-    def write(self) -> Path:
-        """Write the page and its tables into the folder."""
-        return html.write(Path(self.folder), self.report())
 
     def report(self) -> Report:
         """What the page, the terminal and the CSV files say."""
-        facts, arrays = load_folder(Path(self.folder))
-        data, train = facts["data"], facts["train"]
-        shape = " × ".join(map(str, data["domain"]["shape"]))
-        neighbours = f"; neighbours in {train['name']} ({counted(train['n'], 'sample')}) too" if train else ""
-        curves = [curve(sample_limits(facts, arrays["samples"], norm.norm), norm) for norm in self.norms]
+        table, domain = parquet.load_rows(Distances, Path(self.folder) / ROWS), self.manifest["data"]["domain"]
+        shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
+        curves = [_curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain)) for norm in self.norms]
         title = "Share of the samples on which each condition breaks"
-        further = Figures(title=f"{title}, other norms", figures=curves[1:])
-        blocks: list[Block] = [
-            replace(curves[0], title=title),
-            self._budgets(),
-            Prose(title="Reasons, norm by norm", sentences=[norm.advice for norm in self.norms]),
-            *([further] if curves[1:] else []),
-            *galleries(facts, arrays["crafted"], self.classes),
-            *(self._class_table(norm, number > 0) for number, norm in enumerate(self.norms)),
-            *(self._usual_table(norm, facts) for norm in self.norms if norm.usual),
-            *(self._distance_table(heat, facts) for heat in sorted(self.heat, key=lambda heat: heat.norm != "l2")),
-            *(self._separation_table(norm, train) for norm in self.norms),
-            Facts(title="Method", facts=self._method(facts)),
-        ]
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
-            subject=f"{counted(self.n, 'sample')}, {counted(len(self.classes), 'class', 'classes')}; {data['domain']['kind']} of "
-            f"shape {shape}{neighbours}",
-            sentences=self._sentences(),
-            blocks=blocks,
-            notes=[Note(note.code, LEVELS[note.code], note.text) for note in self.notes if note.code in LEVELS],
-            steps=list(self._steps(data["spec"])),
-            request=facts["request"],
-            provenance=[("data", Code(data["digest"])), ("computed in", Seconds(self.seconds))],
+            subject=f"{counted(self.n, 'sample')}, {counted(len(self.classes), 'class', 'classes')}; {domain['kind']} of "
+            f"shape {shape}" + f"; neighbours in {counted(train, 'training sample')} too" * bool(train),
+            sentences=list(self._sentences()),
+            blocks=[
+                replace(curves[0], title=title),
+                self._budgets(),
+                *([Figures(title=f"{title}, other norms", figures=curves[1:])] if curves[1:] else []),
+                *self._outlines(domain),
+                *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
+                *(self._means(heat) for heat in sorted(self.heat, key=lambda heat: heat.norm != "l2")),
+                Prose(title="Method", sentences=list(self._method())),
+            ],
+            notes=[Note(code, "note" if code == "duplicates" else "warn", text) for code, text in self.facts.notes.items()],
+            steps=list(self._steps()),
         )
 
-    def _sentences(self) -> list[str]:
+    @property
+    def _allowed(self) -> str:
+        return f"{100 * self.request.allow:.3g} %"
+
+    def _sentences(self) -> Iterator[str]:
         """The range of the first norm, and what a distance cannot tell."""
         best = self.norms[0]
-        name, sound, unnoticed, limit = distance(best.norm), best.sound, best.unnoticed, best.audit
-        if sound == 0 or (sound is None and not unnoticed):
-            return [best.advice]
-        bound = "without a limit by distance" if limit is None else f"up to {eps_text(limit)}"
-        clause = f"; changes up to {eps_text(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
-        sentences = [f"{name}: audit {bound}{clause}."]
+        name, sound, unnoticed, limit = distance(best.norm), best.overall.sound, best.unnoticed, best.audit
+        if sound == 0:
+            yield f"No eps above 0 is sound in {name}: {REASONS[best.overall.sound_reason]} breaks at once."
+            return
+        bound = "without a limit by distance" if limit is None else f"up to {_text(limit)}"
+        clause = f"; changes up to {_text(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
+        yield f"{name}: audit {bound}{clause}."
         if sound is not None:
-            sentences.append(
-                f"By distance alone, {eps_text(sound)} is sound: except on at most {self._allowed()} of the samples, no "
+            yield (
+                f"By distance alone, {_text(sound)} is sound: except on at most {self._allowed} of the samples, no "
                 "change within it leads to another sample of the data."
             )
         if best.outline is not None:
-            sentences.append(
-                f"Above {eps_text(best.outline.eps)} the norms disagree: the outline of another class, added to a sample, is "
-                f"then farther than {eps_text(best.outline.l2)} in L2, the budget that is sound there. The pictures "
-                "below show which class one sees."
+            yield (
+                f"Above {_text(best.outline)} the norms disagree: the outline of another class, added to a sample, is then "
+                "farther than the budget that is sound in L2. The pictures below show which class one sees."
             )
-        return sentences
 
-    def _steps(self, spec: str) -> Iterator[Step]:
-        best = self.norms[0]
-        budget = best.sound_budgets[-1] if best.sound_budgets else eps_text(best.audit) if best.audit else ""
+    def _steps(self) -> Iterator[Step]:
+        best, spec = self.norms[0], self.request.data
+        evidence = self.facts.evidence.get(best.norm)
+        budget = best.sound_budgets[-1] if best.sound_budgets else _text(best.audit) if best.audit else ""
         audit = f"brinell audit --data {spec} --norm {best.norm} --eps"
         if budget:
             yield Step("audit up to the largest usual budget within the range, or up to its end", f"{audit} 0:{budget}:9")
         if best.audit != 0:
-            conditions = "?conditions=label+interpolation" if PERCEPTION in self.conditions else ""
             yield Step(
-                "or audit each sample within its own budget" + " that is sound by distance" * bool(conditions),
-                f'{audit} "recommended:FOLDER{conditions}"',
+                "or audit each sample within its own budget" + " that is sound by distance" * bool(evidence),
+                f'{audit} "recommended:FOLDER{"?conditions=label+interpolation" * bool(evidence)}"',
             )
-        if best.judged_on == "noise":
+        if evidence and evidence.by == "noise":
             yield Step(
                 "perceptibility was measured on random changes: ask people, then pass their answers as --evidence",
                 f"brinell review {spec} --out answers",
@@ -303,123 +243,58 @@ class EpsilonResult(ReportedResult, ClaimingResult):
 
     def _budgets(self) -> Table:
         """Budgets by norm."""
-        seen = PERCEPTION in self.conditions
-        return Table(
-            title="Budgets by norm",
-            columns=(
-                "norm",
-                "audit up to",
-                *["unnoticed up to"] * seen,
-                "by distance up to",
-                "limited by",
-                "usual budgets",
-            ),
-            rows=[
-                (
-                    distance(norm.norm),
-                    limit_cell(norm.audit),
-                    *[limit_cell(norm.unnoticed)] * seen,
-                    limit_cell(norm.sound),
-                    REASONS[norm.overall.sound_reason],
-                    ", ".join(norm.sound_budgets) or None,
-                )
-                for norm in self.norms
-            ],
-            name="budgets",
-            terminal=True,
-        )
+        rows = [
+            (
+                distance(norm.norm),
+                _limit(norm.audit),
+                norm.unnoticed,
+                _limit(norm.overall.sound),
+                REASONS[norm.overall.sound_reason],
+                ", ".join(norm.sound_budgets) or None,
+            )
+            for norm in self.norms
+        ]
+        columns = ("norm", "audit up to", "unnoticed up to", "by distance up to", "limited by", "usual budgets")
+        return Table(title="Budgets by norm", columns=columns, rows=rows, name="budgets", terminal=True)
 
-    def _class_table(self, norm: NormRecommendation, folded: bool) -> Table:
-        """Budgets by class."""
-        seen = PERCEPTION in self.conditions
-        lowest, first, middle, third, highest = map(eps_text, norm.per_sample)
-        limited = ", ".join(f"{REASONS[name]} on {count}" for name, count in norm.reasons.items())
-        strict = "" if norm.strict is None else f" On every sample: up to {eps_text(norm.strict)}."
+    def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
+        """Budgets and distances by class."""
+        lowest, first, middle, third, highest = map(_text, norm.per_sample)
         return Table(
-            title=f"Eps by class, {distance(norm.norm)}",
+            title=f"Eps and distances by class, {distance(norm.norm)}",
             columns=(
-                "class",
-                f"{'unnoticed and sound' if seen else 'sound by distance'} up to",
-                "limited by",
-                *["by distance up to", "then limited by"] * seen,
+                *("class", "samples", "unnoticed and sound up to", "limited by", "by distance up to", "then limited by"),
+                *("other class: least", "other class: median", "own class: median", "other class is nearer"),
+                "training, other class: least",
             ),
             rows=[
                 (
-                    self._name(entry.class_),
-                    limit_cell(entry.eps),
-                    REASONS[entry.reason],
-                    *[limit_cell(entry.sound), REASONS[entry.sound_reason]] * seen,
+                    *(self._name(entry.class_), entry.n, _limit(entry.eps), REASONS[entry.reason]),
+                    *(_limit(entry.sound), REASONS[entry.sound_reason], entry.other_least, entry.other_median),
+                    *(entry.same_median, Percent(entry.nearer_other), entry.train_least),
                 )
                 for entry in (norm.overall, *norm.per_class)
             ],
-            text=f"Largest budget that keeps every condition on all but {self._allowed()} of the samples of the class, "
-            f"and the condition that breaks first above it.{strict} Budgets of single samples: from {lowest} to {highest}, "
-            f"half of them between {first} and {third}, median {middle}; limited by {limited}.",
+            text=f"Largest budget that keeps every condition on all but {self._allowed} of the samples of the class, "
+            "the condition that breaks first above it, and exact distances to the nearest samples. Budgets of single samples: "
+            f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}.",
             name=f"classes-{norm.norm}",
             folded=folded,
         )
 
-    def _usual_table(self, norm: NormRecommendation, facts: Mapping[str, Any]) -> Table:
-        """Effects of usual budgets."""
-        seen, background = PERCEPTION in self.conditions, facts["background"]
-        ground = ""
-        if seen and background is not None:
-            ground = (
-                f" {percent(facts['background_share'])} of all values are background (exactly {short(background)}): a rule "
-                "that examines only the background detects any change there, even if people notice none."
-            )
-        medians = " Similarity and background are medians over typical changes of that size." if seen else ""
-        return Table(
-            title=f"Effects of usual budgets, {distance(norm.norm)}",
-            columns=(
-                "eps",
-                "label may change",
-                "meets its class",
-                *["noticed"] * seen,
-                "any",
-                *["SSIM", "PSNR, dB"] * seen,
-                *["background changed"] * bool(ground),
-            ),
-            rows=[
-                (
-                    effect.text,
-                    Percent(effect.label),
-                    Percent(effect.interpolation),
-                    *[Percent(effect.perception)] * seen,
-                    Percent(effect.any),
-                    *[effect.ssim, effect.psnr] * seen,
-                    *[Percent(effect.background_changed)] * bool(ground),
-                )
-                for effect in norm.usual
-            ],
-            text=f"Share of the samples on which a budget breaks a condition.{medians}{ground}",
-            name=f"usual-{norm.norm}",
-            heat=True,
-            reverse=True,
-            folded=True,
-        )
-
-    def _distance_table(self, heat: Heat, facts: Mapping[str, Any]) -> Table:
+    def _means(self, heat: Heat) -> Table:
         """Mean distances between classes."""
-        surprises = {(entry.class_, entry.nearer_to): entry for entry in self.surprises if entry.norm == heat.norm}
-        pairs = [
-            f"{self._name(entry.class_)} to {self._name(entry.nearer_to)} ({short(entry.mean_between)} against "
-            f"{short(entry.mean_within)})"
-            for entry in surprises.values()
-        ]
+        names, means = [self._name(label) for label in range(len(heat.means))], heat.means
+        pairs = [f"{names[a]} to {names[b]} ({short(means[a][b])} against {short(means[a][a])})" for a, b in heat.nearer]
         nearer = f"Nearer to another class than to themselves: {listed(pairs)}." if pairs else "No class is nearer to another."
         most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
-        source = "all pairs of samples" if heat.norm == "l2" else f"{counted(facts['subset_size'], 'sample')}{most}"
-        names = [self._name(label) for label in range(len(heat.means))]
+        source = "all pairs of samples" if heat.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
         return Table(
             title=f"Mean distance between classes, {distance(heat.norm)}",
             columns=("class", *names),
             rows=[
-                (
-                    names[row],
-                    *(Detail(value, "nearer") if (row, label) in surprises else value for label, value in enumerate(values)),
-                )
-                for row, values in enumerate(heat.means)
+                (name, *(Detail(value, "nearer") if (row, label) in heat.nearer else value for label, value in enumerate(values)))
+                for row, (name, values) in enumerate(zip(names, means, strict=True))
             ],
             text=f"Over {source}. {nearer}",
             name=f"distances-{heat.norm}",
@@ -427,187 +302,191 @@ class EpsilonResult(ReportedResult, ClaimingResult):
             page=len(names) <= MOST_CLASSES,
         )
 
-    def _separation_table(self, norm: NormRecommendation, train: Mapping[str, Any] | None) -> Table:
-        """Distances to nearest neighbours."""
-        also = bool(train)
-        return Table(
-            title=f"Separation of the classes, {distance(norm.norm)}",
-            columns=(
-                "class",
-                "samples",
-                "other class: least",
-                "other class: median",
-                "own class: median",
-                "other class is nearer",
-                *["training, other class: least", "training, own class: median"] * also,
-            ),
-            rows=[
-                (
-                    self._name(entry.class_),
-                    entry.n,
-                    entry.other_least,
-                    entry.other_median,
-                    entry.same_median,
-                    Percent(entry.nearer_other),
-                    *[entry.train_least, entry.train_same_median] * also,
-                )
-                for entry in norm.separation
-            ],
-            text="Exact distance of every sample to the nearest sample of another class and of its own class.",
-            name=f"separation-{norm.norm}",
-            folded=True,
-        )
-
-    def _method(self, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def _method(self) -> Iterator[str]:
         """How each condition is measured."""
-        similar = f"keep SSIM at {self.request.ssim:g} and PSNR at {self.request.psnr:g} dB"
-        texts = {
-            "people": "{n} answers of people in {folder}: people notice half of the changes of this size",
-            "attacks": f"the stored adversarial examples of {{n}} samples in {{folder}}, scaled to this size, {similar}",
-            "noise": f"random changes of {{n}} samples {similar}",
-        }
-        seen = [f"{distance(norm)}: {texts[entry['by']].format(**entry)}." for norm, entry in facts.get("perception", {}).items()]
-        weak = "SSIM, over the textured windows of the clean picture, and PSNR are weak substitutes for people."
-        return [
-            (
-                "label constancy",
-                f"eps is at most {self.request.fraction:g} of the distance to the nearest sample of another class, training data "
-                "included. At a half, the balls around samples of different classes never meet, so a classifier can be right on "
-                "both. This is a rule of distances between samples: it does not say that a person still sees the class.",
-            ),
-            (
-                "no interpolation",
-                "eps is below the distance to the nearest different sample of the class, so an error within it is not an error "
-                "on another sample.",
-            ),
-            ("perceptibility", " ".join([*seen, weak]) if PERCEPTION in self.conditions else "not measured"),
-            (
-                "common eps",
-                f"At most {self._allowed()} of the samples may break each condition; without this allowance, a single "
-                "mislabelled sample would decide. The budget of a single sample breaks no condition.",
-            ),
-            (
-                "limits",
-                "Samples outside the data may be nearer. In Linf, half of the range of the data makes every picture grey. At a "
-                "budget that is sound by distance, an error counts against the model if the picture still shows its class. "
-                "Adversaries may have other budgets.",
-            ),
-            *((note.code, note.text) for note in self.notes if note.code not in LEVELS),
-        ]
-
-    def _allowed(self) -> str:
-        return f"{100 * self.request.allow:.3g} %"
+        yield (
+            "Label constancy: eps is at most half of the distance to the nearest sample of another class, so that the balls "
+            "around samples of different classes never meet. Interpolation: eps is below the distance to the nearest different "
+            "sample of the class. Training data count; samples outside the data may be nearer."
+        )
+        for norm, entry in self.facts.evidence.items():
+            noise = f"random changes of {entry.n} samples keep SSIM {self.request.ssim:g} and PSNR {self.request.psnr:g} dB"
+            people = f"half of {entry.n} answers of people notice changes of this size"
+            yield f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}."
 
     def _name(self, label: int | None) -> str:
         return "all samples" if label is None else class_name(self.classes, label)
 
+    def _outlines(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
+        """The outline of another class, added to a sample of each class at several budgets."""
+        if self.norms[0].norm != "linf" or len(self.norms[0].per_class) < 2:
+            return
+        content = read_arrays(Path(self.folder) / OUTLINES)
+        names = [self._name(label) for label in content["labels"].tolist()]
+        budgets, changed = outlines(content, domain, self.norms[0].overall)
+        low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        examples = []
+        for number, name in enumerate(names):
+            second = (number + 1) % len(names)
+            arrays = [content["x"][number], content["x"][second], *changed[number]]
+            captions = [f"x₀: {name}", f"x₁: {names[second]}", *(f"eps {_text(eps)}" for eps in budgets)]
+            pictures = [
+                Picture(picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption)
+                for array, caption in zip(arrays, captions, strict=True)
+            ]
+            examples.append(Example(pictures=pictures, caption=name))
+        yield Gallery(
+            title="Does the picture still show its class?",
+            examples=examples,
+            text="The outline of another class is added to a sample: x₀ + eps · sign(x₁). A distance between samples does not "
+            "see it: if you see the second class at a budget, this budget does not keep the label, even where it is sound by "
+            "distance. Then audit up to the budget before it. Budgets in Linf.",
+            open_examples=3,
+        )
 
-def eps_text(eps: float | None) -> str:
+
+def _text(eps: float | None) -> str:
     """An eps with three significant digits; None means no limit."""
     return "no limit" if eps is None else f"{eps:.3g}"
 
 
-def limit_cell(eps: float | None) -> float | str:
+def _limit(eps: float | None) -> float | str:
     """An eps in a table."""
     return "no limit" if eps is None else eps
 
 
-def curve(limits: Mapping[str, Array], norm: NormRecommendation) -> Curve:
+def _usual(norm: str, domain: Mapping[str, Any]) -> dict[str, float]:
+    """Usual budgets by their texts; none for data other than images in [0, 1]."""
+    usual = domain["kind"] == "image" and (domain["low"], domain["high"]) == (0.0, 1.0)
+    return {text: parse_eps(text).values[0] for text in USUAL[norm]} if usual else {}
+
+
+def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -> Curve:
     """Share of the samples on which each condition breaks, over eps."""
-    usual = [(effect.eps, effect.text) for effect in norm.usual if "(" not in effect.text]
     finite = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in limits.values()])
-    ends = [*(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []), *(eps for eps, _ in usual)] or [1.0]
+    ends = [*(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []), *usual.values()] or [1.0]
     grid = np.geomspace(min(ends) / 1.4, max(ends) * 1.2, POINTS)
-    ticks = usual or [(float(eps), short(float(eps))) for eps in np.geomspace(grid[0], grid[-1], 5)]
+    ticks = {short(float(eps)): float(eps) for eps in np.geomspace(grid[0], grid[-1], 5)}
     return Curve(
-        title=distance(norm.norm),
+        title=distance(norm),
         series=[
             Series(name=CURVES[name], points=[(float(eps), float((limit < eps).mean())) for eps in grid])
             for name, limit in limits.items()
         ],
-        ticks=ticks,
-        axis=f"eps in {distance(norm.norm)}",
+        ticks=[(eps, text) for text, eps in (usual or ticks).items()],
+        axis=f"eps in {distance(norm)}",
         logarithmic=True,
     )
 
 
-def galleries(facts: Mapping[str, Any], crafted: Mapping[str, Array], names: Sequence[str]) -> Iterator[Gallery]:
-    """Counter-examples by class, and stored adversarial examples by size."""
-    domain, model = facts["data"]["domain"], facts["crafted"]["model"]
-    low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
-    clean = dict(zip(crafted["ids"].tolist(), crafted["clean"], strict=True))
+def limits_of(table: Distances, norm: str) -> dict[str, Array]:
+    """Limits (n,) of eps in a norm by condition, for each sample; training samples count as neighbours."""
+    table = rows.take(table, table.norm == norm)
+    return conditions.limits(
+        other_class=np.minimum(table.other, np.ma.filled(table.train_other, np.inf)),
+        same_class=np.minimum(table.same, np.ma.filled(table.train_same, np.inf)),
+        unnoticed=None if np.ma.getmaskarray(table.unnoticed).any() else np.asarray(table.unnoticed),
+    )
 
-    def shown(array: Array, caption: str, title: str) -> Picture:
-        """One input with its caption."""
-        return Picture(picture(array, domain["kind"], low, high, title=title), caption)
 
-    def predicted(record: Mapping[str, Any], label: str) -> str:
-        """What the model predicts, if there is one."""
-        if label not in record:
-            return ""
-        wrong = " (wrong)" if record[label] != record["label"] else ""
-        return f", predicted {class_name(names, record[label])}{wrong}"
+def summarise(folder: Folder[Distances]) -> EpsilonResult:
+    """All recommendations of a folder, from its rows."""
+    arrays, norms = read_arrays(folder.path / MEANS), folder.request.norm
+    return EpsilonResult(
+        **folder.head(),
+        n=len(folder.rows) // len(norms),
+        heat=[
+            Heat(norm=norm, means=[[_finite(v) for v in row] for row in arrays[norm].tolist()], nearer=find_nearer(arrays[norm]))
+            for norm in NORMS
+        ],
+        norms=[_recommend(folder, norm) for norm in norms],
+    )
 
-    for kind, title, text in (
-        (
-            "between",
-            "Does the picture still show its class?",
-            "The outline of another class is added to a sample: x₀ + eps · sign(x₁). A distance between samples does not see an "
-            "outline: if you see the second class at a budget, this budget does not keep the label, even where it is sound by "
-            "distance. Then audit up to the budget before it.",
-        ),
-        (
-            "within",
-            "Interpolation to a neighbour of the same class",
-            "r · x₀ + (1 − r) · x₁. If r is 0, the budget reaches the second sample. An error there is a generalisation error "
-            "and not a lack of robustness.",
-        ),
-    ):
-        rows: dict[int, list[Picture]] = {}
-        for record, array in zip(facts["crafted"]["pictures"], crafted["pictures"], strict=True):
-            if record["kind"] != kind:
-                continue
-            first, second = (class_name(names, record[key]) for key in ("label", "second_label"))
-            if record["label"] not in rows:
-                away = f", {short(record['gap'])} away" if "gap" in record else ""
-                rows[record["label"]] = [
-                    shown(
-                        clean[record["sample"]],
-                        f"x₀: {first}{predicted(record, 'clean_pred')}",
-                        f"sample {record['sample']}, {first}",
-                    ),
-                    shown(clean[record["second"]], f"x₁: {second}{away}", f"sample {record['second']}, {second}"),
-                ]
-            share = f", r {short(record['r'])}" if "r" in record else ""
-            caption = f"eps {eps_text(record['eps'])}{share}{predicted(record, 'pred')}"
-            rows[record["label"]].append(shown(array, caption, f"{first} at eps {eps_text(record['eps'])}"))
-        by = f" Predictions are those of {model}." if model else " Add predictions with --model."
-        if rows:
-            yield Gallery(
-                title=title,
-                examples=[Example(pictures=pictures, caption=class_name(names, label)) for label, pictures in rows.items()],
-                text=f"{text} Budgets in {distance(facts['crafted']['norm'])}.{by}",
-                folded=kind == "within",
-                open_examples=3,
-            )
-    stored = []
-    for number, example in enumerate(facts.get("stored", [])):
-        sample = f"sample {example['sample']}, {class_name(names, example['label'])}"
-        noticed = "unnoticed" if example["unnoticed"] else "noticed"
-        stored.append(
-            Example(
-                pictures=[
-                    shown(crafted["stored_clean"][number], "clean", f"{sample}, clean"),
-                    shown(crafted["stored"][number], "adversarial", f"{sample}, adversarial, size {short(example['size'])}"),
-                ],
-                caption=f"{short(example['size'])}, {class_name(names, example['label'])}: {noticed} by SSIM "
-                f"{short(example['ssim'])} and PSNR {short(example['psnr'])} dB",
-            )
-        )
-    if stored:
-        yield Gallery(
-            title="Stored adversarial examples",
-            examples=stored,
-            text="Stored adversarial examples of an audit, by ascending size. Judge by eye at which size you notice the change. "
-            "SSIM excludes plain parts of the picture.",
-        )
+
+def find_nearer(means: Array) -> list[tuple[int, int]]:
+    """Classes that another class is nearer to than the class itself, and this class, the most extreme first."""
+    diagonal = np.diag(means)
+    with np.errstate(invalid="ignore"):
+        first, second = np.nonzero(means < diagonal[:, None])
+    order = np.argsort(means[first, second] / diagonal[first], kind="stable")  # above another mean, so not 0
+    return list(zip(first[order].tolist(), second[order].tolist(), strict=True))
+
+
+def _recommend(folder: Folder[Distances], norm: str) -> NormRecommendation:
+    """Recommend eps for the data set, each class and each sample in one norm."""
+    table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
+    allow, every = folder.request.allow, np.ones(len(table), bool)
+    overall = _class_budget(None, table, limits, every, allow)
+    outline = _find_outline(folder, overall) if norm == "linf" else None
+    audit = overall.sound if outline is None else outline
+    unnoticed, _ = conditions.common_budget(conditions.select_limits(limits, [PERCEPTION]), allow, norm == "l0")
+    quantiles = np.quantile(conditions.sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+    return NormRecommendation(
+        norm=norm,
+        overall=overall,
+        unnoticed=_finite(unnoticed),
+        outline=outline,
+        audit=audit,
+        sound_budgets=[
+            text for text, eps in _usual(norm, folder.manifest["data"]["domain"]).items() if audit is None or eps <= audit
+        ],
+        per_class=[_class_budget(k, table, limits, table.label == k, allow) for k in np.unique(table.label).tolist()],
+        per_sample=[_finite(eps) for eps in quantiles.tolist()],
+    )
+
+
+def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float) -> ClassBudget:
+    """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
+    own = {name: limit[members] for name, limit in limits.items()}
+    visible = conditions.select_limits(own, [LABEL, INTERPOLATION])
+    (eps, reason), (sound, sound_reason) = (
+        conditions.common_budget(some, allow, table.norm[0] == "l0") for some in (own, visible)
+    )
+    other, same, trained = table.other[members], table.same[members], table.train_other[members]
+    return ClassBudget(
+        class_=label,
+        n=len(other),
+        eps=_finite(eps),
+        reason=reason,
+        sound=_finite(sound),
+        sound_reason=sound_reason,
+        other_least=_finite(float(other.min())),
+        other_median=_finite(float(np.median(other))),
+        same_median=_finite(float(np.median(same))),
+        nearer_other=float((other < same).mean()),
+        train_least=_finite(float(np.ma.filled(trained, np.inf).min())),
+    )
+
+
+def outlines(
+    content: Mapping[str, Array], domain: Mapping[str, Any], overall: ClassBudget
+) -> tuple[list[float], list[list[Array]]]:
+    """Budgets in Linf, and for each class its first sample with the outline of the next class at each of them."""
+    x, shape = np.asarray(content["x"], np.float32), (-1, *[1] * (len(domain["shape"]) - 1))
+    low, high = (np.asarray(domain[end], np.float32) for end in ("low", "high"))
+    low, high = (bound.reshape(shape) if bound.ndim else bound for bound in (low, high))
+    span = float((high - low).max())
+    budgets = sorted({eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps})
+    signs = np.sign(np.roll(x, -1, axis=0) - low.min())  # the lower bound may differ from 0
+    return budgets, [[np.clip(base + eps * sign, low, high) for eps in budgets] for base, sign in zip(x, signs, strict=True)]
+
+
+def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | None:
+    """The largest budget in Linf at which the outline of another class keeps within the sound budget of L2.
+
+    Returns None if the sound budget of Linf is smaller, or if L2 was not measured.
+    """
+    content = read_arrays(folder.path / OUTLINES)
+    if "l2" not in folder.request.norm or not overall.sound or len(content["x"]) < 2:
+        return None
+    visible = conditions.select_limits(limits_of(folder.rows, "l2"), [LABEL, INTERPOLATION])
+    within, _ = conditions.common_budget(visible, folder.request.allow)
+    budgets, changed = outlines(content, folder.manifest["data"]["domain"], overall)
+    gaps = np.asarray(changed, np.float64) - content["x"][:, None]
+    slopes = np.linalg.norm(gaps.reshape(len(gaps), len(budgets), -1), axis=2) / budgets
+    eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
+    return eps if within and eps < overall.sound else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,195 +1,133 @@
-"""Measure distances between the samples of a data set, and the sizes of unnoticed changes, for recommendations of eps."""
+"""Distances of each sample to its nearest neighbours, means between classes, and the largest changes that go unnoticed."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Model
-from brinell.core.neighbours import Reference
+from brinell.core.neighbours import Neighbours, Reference
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.engine.answers import with_logits
-from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import model_opener
-from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
+from brinell.store import rows
+from brinell.store.files import write_arrays
 from brinell.store.folder import verb_of
 from brinell.studies.epsilon import EpsilonRequest, perception
-from brinell.studies.epsilon.class_distances import class_means
-from brinell.studies.epsilon.conditions import PERCEPTION
-from brinell.studies.epsilon.crafted import craft_examples
-from brinell.studies.epsilon.evidence import (
-    NOISE,
-    PEOPLE,
-    StoredExamples,
-    Threshold,
-    example_pictures,
-    load_examples,
-    measure_perceptibility,
-)
-from brinell.studies.epsilon.figures import summarise
-from brinell.studies.epsilon.records import NORMS, check_free, save_folder
-from brinell.studies.epsilon.result import EpsilonResult
-from brinell.studies.kit import Call
+from brinell.studies.epsilon.result import MEANS, NORMS, OUTLINES, Distances, EpsilonFacts, Evidence
+from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.review import STUDY as REVIEW
 from brinell.studies.review.result import ReviewResult
+from brinell.studies.work import open_plan
 
 MOST_BYTES = 4 * 2**30
-MOST_VALUES = 2e10
-"""Largest number of pairs times values for which L1 and L0 are default norms: about ten seconds."""
 MOST_LISTED = 20
-USUAL = {
-    "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
-    "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
-    "l1": ("5", "12", "40"),
-    "l0": ("1", "5", "10", "50"),
-}
-"""Usual budgets in publications on images in [0, 1]."""
+MOST_CLASSES = 10
+"""Largest number of classes of whose outlines the page shows pictures."""
+BLOCK = 1024
+"""Rows and columns of a block of distances."""
+POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}
+"""Norm to the p of torch.cdist, for which 0 counts what differs."""
 
 
 class Points:
-    """A data set in memory, flattened, since distances do not depend on the shape."""
+    """Samples in memory, flattened, since distances do not depend on the shape."""
 
-    def __init__(self, dataset: Dataset, labels: Array) -> None:
-        self.dataset, self.domain, self.labels, n = dataset, dataset.domain, labels, len(labels)
-        self.classes = max(len(dataset.classes), int(labels.max()) + 1)
+    def __init__(self, dataset: Dataset, ids: Array) -> None:
+        self.name, self.domain = dataset.name, dataset.domain
+        self.labels: Array = np.asarray(dataset.labels(), dtype=np.int64)[ids]
         if self.domain.kind == "signal" and self.domain.movable is not None:
-            raise RequestError(
-                f"some channels of {dataset.name} are fixed, so their distances limit no budget: remove the option rhythm="
-            )
-        size = 4 * n * int(np.prod(self.domain.shape))
+            raise RequestError(f"some channels of {self.name} are fixed, so their distances limit no budget: remove rhythm=")
+        size = 4 * len(ids) * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(
-                f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: use fewer with {option('samples')}"
+                f"{len(ids)} samples of {self.name} need {size / 2**30:.1f} GiB in memory: use fewer with {option('samples')}"
             )
-        parts = [dataset.load(range(start, min(start + 1024, n))) for start in range(0, n, 1024)]
-        self.x = torch.cat(parts).flatten(1)
-        _check_inputs(self.x, self.domain, dataset.name)
+        self.x = torch.cat([dataset.load(part.tolist()) for part in np.split(ids, range(BLOCK, len(ids), BLOCK))]).flatten(1)
         low, high = self.domain.bounds()
         self.step = float((high - low).max()) / 255 if self.domain.levels == 256 and low.ndim == high.ndim == 0 else 0.0
         self.values: Array = self.x.numpy()
         """(n, d): bytes where the data has 256 levels, else float32."""
         if self.step:
             self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
-        row_bytes = np.ascontiguousarray(self.values).view(np.dtype((np.void, self.values.dtype.itemsize * self.values.shape[1])))
-        self.content = row_bytes[:, 0]
-        """(n,): bytes of each sample, for comparing samples."""
+        self.pairs = [(row.tobytes(), label) for row, label in zip(self.values, self.labels.tolist(), strict=True)]
+        """Content and label of each sample."""
+        first = {pair: number for number, pair in reversed(list(enumerate(self.pairs)))}
+        self.distinct: Array = np.array(sorted(first.values()))
+        """Positions (k,) of distinct pairs, each the first of its kind."""
+        self.kind: Array = np.searchsorted(self.distinct, [first[pair] for pair in self.pairs])
+        """(n,): the index of the pair of each sample in `distinct`."""
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def scale(self, norm: str) -> float:
-        """Factor from a distance between `values` to a distance between inputs."""
-        return self.step if self.step and norm != "l0" else 1.0
-
-
-def _check_inputs(x: Tensor, domain: Domain, name: str) -> None:
-    """Refuse inputs (n, d) that are not finite or outside the bounds."""
-    invalid = (~torch.isfinite(x)).any(1).nonzero()
-    if len(invalid):
-        raise RequestError(
-            f"{name} contains NaN or infinity in {len(invalid)} samples, the first at position {int(invalid[0])}: "
-            "correct or remove them"
-        )
-    shaped = x.reshape(-1, *domain.shape)
-    excess = domain.excess(shaped)
-    if excess > domain.slack:
-        raise RequestError(f"{name} exceeds its bounds by {excess:.3g}: set the correct bounds with the options low= and high=")
+    def notes(self) -> dict[str, str]:
+        """What makes budgets wrong, by code."""
+        notes, contents = {}, Counter(self.pairs[position][0] for position in self.distinct.tolist())
+        if clash := [str(number) for number, (content, _) in enumerate(self.pairs) if contents[content] > 1]:
+            notes["conflict"] = (
+                f"{len(clash)} samples equal a sample with another label: they make every eps unsound, and no classifier can be "
+                f"right on all of them; correct their labels first (such as positions {', '.join(clash[:MOST_LISTED])})"
+            )
+        if twins := len(self.labels) - len(self.distinct):
+            notes["duplicates"] = (
+                f"{twins} samples repeat a sample with the same label; the nearest different sample counts as neighbour"
+            )
+        if len(np.unique(self.labels)) < 2:
+            notes["one-class"] = "there is only one class, so nothing is known about label constancy"
+        return notes
 
 
-def measure(
-    request: EpsilonRequest,
-    notify: Callable[[str], None],
-    *,
-    dataset: Dataset | None = None,
-    train: Dataset | None = None,
-    model: Model | None = None,
-    people: Sequence[Threshold] = (),
-) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Measure everything that a recommendation needs: facts for the manifest, and arrays by file and name.
+@dataclass(frozen=True, kw_only=True)
+class EpsilonPlan(Plan):
+    """A resolved study, with the data in memory."""
 
-    Args:
-        request: settings of the study.
-        notify: receives progress messages.
-        dataset: data in memory, instead of `request.data`.
-        train: training data in memory, instead of `request.train`.
-        model: a model in memory, instead of `request.model`.
-        people: thresholds of the reviews that `request.evidence` names; its other folders are runs.
+    facts: EpsilonFacts
+    points: Points
+    train: Points | None
+    """Training samples that are not in the data."""
+    subset: Array
+    """Positions of the samples that measure means and perceptibility."""
+    people: Mapping[str, ReviewResult]
+    """Reviews by norm."""
+
+
+def make_plan(call: Call) -> EpsilonPlan:
+    """Load the data and the reviews.
 
     Raises:
-        RequestError: the data cannot be measured.
+        RequestError: the data cannot be measured, or a review does not fit.
     """
-    start = time.perf_counter()
-    dataset = open_data(request.data) if dataset is None else dataset
-    train = open_data(request.train) if train is None and request.train else train
-    labels = np.asarray(dataset.labels(), dtype=np.int64)
-    n = count_samples(request.samples, len(labels))
-    if n < 2:
-        raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
-    points = Points(dataset, labels[:n])
-    notes: dict[str, str] = {}
-    subset = draw(points.labels, request.pairs, request.seed)
-    norms = _choose_norms(request, points, notes)
-    samples: dict[str, Array] = {"labels": points.labels}
-    notify(f"distances between {n} samples, {', '.join(norms)}")
-    distinct, distinct_index = _find_distinct(points)
-    notes |= _data_notes(points, distinct, distinct_index)
-    samples |= _search_neighbours(points, distinct, distinct_index, norms, notify)
-    if train is not None:
-        samples |= _search_train(points, train, norms, notify, notes)
-    notify("mean distances between classes")
-    rows = {norm: distinct if norm == "l2" else subset for norm in NORMS}
-    means = {
-        norm: class_means(points.x[torch.from_numpy(index)], points.labels[index], points.classes, norm)
-        for norm, index in rows.items()
-    }
-    background = perception.find_background(points.x)
-    unnoticed, judged_on, attacks = _measure_perception(points, subset, norms, request, notes, people)
-    samples |= unnoticed
-    facts = {
-        "data": {
-            "spec": request.data,
-            "name": dataset.name,
-            "digest": dataset.digest(),
-            "n": n,
-            "total": len(dataset),
-            "classes": list(dataset.classes),
-            "domain": {key: value for key, value in points.domain.to_json().items() if key != "columns"},
+    request: EpsilonRequest = call.request
+    dataset = call.dataset() or open_data(request.data)
+    plan: Plan = open_plan(call, usual_samples=len(dataset))
+    if len(plan.ids) < 2:
+        raise RequestError(f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure")
+    points, domain, people = Points(plan.dataset, plan.ids), dataset.domain, open_reviews(request)
+    train = call.dataset("train") or (open_data(request.train) if request.train else None)
+    others = None if train is None else training_points(points, train)
+    notes, subset = points.notes(), draw(points.labels, request.pairs, request.seed)
+    if train is not None and (leaks := len(train) - (0 if others is None else len(others.labels))):
+        notes["leak"] = f"{leaks} training samples are also in {dataset.name}: accuracy on them measures memorisation"
+    evidence = {norm: Evidence(by="people", n=review.answers, folder=review.folder) for norm, review in people.items()}
+    if domain.kind == "image" and min(domain.shape[1:]) >= 3:
+        evidence = {norm: Evidence(by="noise", n=len(subset)) for norm in ("linf", "l2") if norm in request.norm} | evidence
+    return EpsilonPlan(
+        **vars(plan)
+        | {
+            "facts": EpsilonFacts(drawn=len(subset), evidence=evidence, train=0 if train is None else len(train), notes=notes),
+            "more_data": {} if train is None else {"train": train},
+            "identity": {"people": {norm: review.payload() for norm, review in people.items()}},
+            "inputs": "the data, the reviews",
         },
-        "train": None if train is None else {"name": train.name, "n": len(train), "spec": request.train or "in-memory"},
-        "norms": list(norms),
-        "conditions": [name for name in request.conditions if name != PERCEPTION or unnoticed],
-        "perception": judged_on,
-        "subset_size": len(subset),
-        "usual": _usual_effects(points, subset, norms, background, request.seed) if unnoticed else {},
-        "background": None if background is None or points.domain.kind != "image" else background,
-        "background_share": None if background is None else float((points.x == background).float().mean()),
-        "notes": [{"code": code, "text": text} for code, text in notes.items()],
-        "seconds": 0.0,
-        "request": request.model_dump(mode="json"),
-    }
-    if not facts["conditions"]:
-        raise RequestError(
-            f"no condition applies to {points.domain.kind} data: add {option('conditions')} label or interpolation"
-        )
-    model = model_opener(request.model, dataset)() if model is None and request.model else model
-    if model is not None:
-        notify(f"{model.name} classifies the crafted inputs")
-        model = with_logits(model, dataset, facts)
-    crafted, crafted_facts = craft_examples(points, facts, samples, model)
-    if attacks:
-        example_arrays, facts["stored"] = example_pictures(attacks[0], points.x, points.labels, points.domain, request)
-        crafted |= example_arrays
-    facts |= {"crafted": crafted_facts, "seconds": round(time.perf_counter() - start, 1)}
-    return facts, {"samples": samples, "means": means, "crafted": crafted}
+        points=points,
+        train=others,
+        subset=subset,
+        people=people,
+    )
 
 
 def draw(labels: Array, per_class: int, seed: int) -> Array:
@@ -203,217 +141,154 @@ def draw(labels: Array, per_class: int, seed: int) -> Array:
     return np.sort(order[np.arange(len(labels)) - first < per_class])
 
 
-def _choose_norms(request: EpsilonRequest, points: Points, notes: dict[str, str]) -> tuple[str, ...]:
-    if request.norm:
-        return tuple(norm for norm in NORMS if norm in request.norm)
-    work = float(len(points)) ** 2 * points.x.shape[1]
-    if work <= MOST_VALUES:
-        return NORMS
-    notes["slow-norms"] = (
-        f"L1 and L0 neighbours were not searched, which takes about {work * 5e-10:.0f} s; to search them, add --norm l1 --norm l0"
-    )
-    return NORMS[:2]
+def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
+    """Reviews by norm.
+
+    Raises:
+        RequestError: a folder holds no review, a review in another norm, or one with too few answers.
+    """
+    reviews: dict[str, ReviewResult] = {}
+    for folder in request.evidence:
+        if verb_of(Path(folder)) != REVIEW.verb:
+            raise RequestError(f"{folder} holds no review: brinell {REVIEW.verb} makes one")
+        review: ReviewResult = REVIEW.open_folder(Path(folder))
+        norm = review.request.norm
+        if review.overall is None or review.overall.size is None:
+            raise RequestError(f"the answers in {folder} are too few for a threshold: judge more pairs")
+        if norm not in request.norm:
+            raise RequestError(f"{folder} is evidence for {norm}, which the request leaves out: add {norm} to {option('norm')}")
+        reviews[norm] = review
+    return reviews
 
 
-def _find_distinct(points: Points) -> tuple[Array, Array]:
-    """Positions (k,) of distinct (content, label) pairs, and for each sample the index (n,) of its pair."""
-    _, content = np.unique(points.content, return_inverse=True)
-    key = content.astype(np.int64) * (int(points.labels.max()) + 1) + points.labels
-    _, first, distinct_index = np.unique(key, return_index=True, return_inverse=True)
-    return first, distinct_index
-
-
-def _data_notes(points: Points, distinct: Array, distinct_index: Array) -> dict[str, str]:
-    """Notes on problems of the data by code, such as conflicting labels and duplicates."""
-    notes: dict[str, str] = {}
-    contents, inverse, counts = np.unique(points.content[distinct], return_inverse=True, return_counts=True)
-    clash = np.isin(distinct_index, np.flatnonzero(counts[inverse] > 1))
-    if clash.any():
-        positions = ", ".join(map(str, np.flatnonzero(clash)[:MOST_LISTED].tolist()))
-        notes["conflict"] = (
-            f"{int(clash.sum())} samples equal a sample with another label: they make every eps unsound, and no "
-            f"classifier can be right on all of them; correct their labels first (such as positions {positions})"
-        )
-    fixed = sum(column.fixed for column in points.domain.columns)
-    if fixed:
-        notes["fixed"] = f"{fixed} columns are fixed; distances include them, which makes budgets conservative"
-    twins = len(points) - len(distinct)
-    if twins:
-        notes["duplicates"] = (
-            f"{twins} samples repeat a sample with the same label; the nearest different sample counts as neighbour"
-        )
-    flat = (points.x.amax(1) == points.x.amin(1)).nonzero()[:, 0].tolist()
-    if flat:
-        notes["constant"] = (
-            f"{len(flat)} samples are constant and thus show nothing (positions "
-            f"{', '.join(map(str, flat[:MOST_LISTED]))}{', ...' if len(flat) > MOST_LISTED else ''})"
-        )
-    values, members = np.unique(points.labels[distinct], return_counts=True)
-    single = [_class_name(points, int(value)) for value in values[members == 1]]
-    if single:
-        notes["single"] = (
-            f"{len(single)} classes have only one distinct sample, so nothing is known about interpolation within "
-            f"them: {', '.join(single[:MOST_LISTED])}{', ...' if len(single) > MOST_LISTED else ''}"
-        )
-    if len(values) < 2:
-        notes["one-class"] = "there is only one class, so nothing is known about label constancy"
-    return notes
-
-
-def _class_name(points: Points, label: int) -> str:
-    return points.dataset.classes[label] if label < len(points.dataset.classes) else str(label)
-
-
-def _search_neighbours(
-    points: Points, distinct: Array, distinct_index: Array, norms: tuple[str, ...], notify: Callable[[str], None]
-) -> dict[str, Array]:
-    """Search nearest neighbours within the data: distances and positions by norm."""
-    values, labels, positions = points.values[distinct], points.labels[distinct], np.arange(len(distinct))
-    reference = Reference(values, labels)
-    first = reference.nearest("l2", values, labels, itself=positions)
-    arrays: dict[str, Array] = {}
-    for norm in norms:
-        notify(f"nearest neighbours in {norm}")
-        neighbours = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=positions)
-        scale = points.scale(norm)
-        arrays |= {
-            f"{norm}.same": neighbours.same_class[distinct_index] * scale,
-            f"{norm}.other": neighbours.other_class[distinct_index] * scale,
-            f"{norm}.same_at": np.where(neighbours.same_at >= 0, distinct[neighbours.same_at], -1)[distinct_index],
-            f"{norm}.other_at": np.where(neighbours.other_at >= 0, distinct[neighbours.other_at], -1)[distinct_index],
-        }
-    return arrays
-
-
-def _search_train(
-    points: Points, train: Dataset, norms: tuple[str, ...], notify: Callable[[str], None], notes: dict[str, str]
-) -> dict[str, Array]:
-    """Search nearest neighbours in the training data. A training sample that is also in the data does not count."""
+def training_points(points: Points, train: Dataset) -> Points | None:
+    """The training samples that are not in the data; None if all are."""
     if train.domain != points.domain:
         raise RequestError(
-            f"{train.name} and {points.dataset.name} have different shapes or bounds: "
-            f"{option('train')} needs the shapes and bounds of the data"
+            f"{train.name} and {points.name} have different shapes or bounds: {option('train')} needs those of the data"
         )
-    notify(f"nearest neighbours among {len(train)} training samples")
-    train_labels = np.asarray(train.labels(), dtype=np.int64)
-    train_points = Points(train, train_labels)
-    pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)}
-    keep = np.array([(c.tobytes(), int(label)) not in pairs for c, label in zip(train_points.content, train_labels, strict=True)])
-    if not keep.all():
-        notes["leak"] = (
-            f"{int((~keep).sum())} training samples are also in {points.dataset.name}: accuracy on them measures memorisation"
-        )
-    if not keep.any():
-        return {}
-    reference = Reference(train_points.values[keep], train_labels[keep])
-    first = reference.nearest("l2", points.values, points.labels)
-    arrays: dict[str, Array] = {}
-    for norm in norms:
-        neighbours = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)
-        scale = points.scale(norm)
-        arrays |= {f"{norm}.train_same": neighbours.same_class * scale, f"{norm}.train_other": neighbours.other_class * scale}
-    return arrays
+    known = set(points.pairs)
+    keep = np.flatnonzero([pair not in known for pair in Points(train, np.arange(len(train))).pairs])
+    return Points(train, keep) if len(keep) else None
 
 
-def _measure_perception(
-    points: Points,
-    subset: Array,
-    norms: tuple[str, ...],
-    request: EpsilonRequest,
-    notes: dict[str, str],
-    people: Sequence[Threshold],
-) -> tuple[dict[str, Array], dict[str, Any], list[StoredExamples]]:
-    """Measure unnoticed changes: limits by norm, their evidence, and the stored adversarial examples of runs."""
-    if PERCEPTION not in request.conditions:
-        return {}, {}, []
-    if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
-        notes["no-perception"] = f"perceptibility was not measured: {points.domain.kind} data of this shape are not pictures"
-        return {}, {}, []
-    reviews = [threshold.folder for threshold in people]
-    runs = [Path(folder) for folder in request.evidence if folder not in reviews]
-    attacks = [load_examples(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
-    for folder, norm in [(threshold.folder, threshold.norm) for threshold in people] + [
-        (examples.folder, examples.norm) for examples in attacks
-    ]:
-        if norm not in norms:
-            raise RequestError(f"{folder} is evidence for {norm}, which the request leaves out: add {norm} to {option('norm')}")
-    limits, evidence = measure_perceptibility(points.x, points.labels, points.domain, subset, norms, request, people, attacks)
-    if any(entry["by"] != PEOPLE for entry in evidence.values()):
-        notes["no-lpips"] = (
-            "LPIPS was not measured, because the weights of its networks are unavailable; SSIM and PSNR measure perceptibility"
-        )
-    if len(subset) < len(points) and any(entry["by"] == NOISE for entry in evidence.values()):
-        notes["drawn"] = f"perceptibility was measured on {len(subset)} samples; other samples get the limit of their class"
-    return limits, evidence, attacks
+def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
+    """The neighbours in each norm, the means between classes, and inputs whose outlines the page shows."""
+    search = Search(plan, call.request)
+    return [
+        *(Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm)) for norm in call.request.norm),
+        Piece(name="mean distances between classes", make=partial(write_means, plan), files=(MEANS,)),
+        Piece(name="outlines of classes", make=partial(write_outlines, plan), files=(OUTLINES,)),
+    ]
 
 
-def _usual_effects(points: Points, subset: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:
-    """Effects of usual budgets on pictures by norm: medians over at most 200 samples of the subset."""
-    if points.domain.bounds()[0].ndim or (points.domain.low, points.domain.high) != (0.0, 1.0):
-        return {}
-    index = torch.from_numpy(subset[np.linspace(0, len(subset) - 1, min(len(subset), 200)).astype(int)])
-    x0 = points.x[index].reshape(-1, *points.domain.shape)
-    step = 1 / (points.domain.levels - 1) if points.domain.levels else 1 / 255
-    effects: dict[str, Any] = {}
-    for norm in norms:
-        for text in USUAL[norm]:
-            eps = parse_eps(text).values[0]
-            x = perception.typical_change(
-                norm, x0, torch.full((len(x0),), eps), points.domain, Streams.of(seed, index).fold("unnoticed")
-            )
-            changed_share = None
-            if background is not None:
-                changed_share = float(perception.background_changed(x0, x, background, step).nanmedian())
-            effects.setdefault(norm, []).append(
-                {
-                    "eps": eps,
-                    "text": text,
-                    "ssim": float(perception.ssim(x0, x).median()),
-                    "psnr": min(float(perception.psnr(x0, x).median()), 99.0),
-                    "background_changed": changed_share,
-                }
-            )
-    return effects
+def write_means(plan: EpsilonPlan) -> None:
+    """Write the mean distances between classes: in L2 over all pairs of distinct samples, else over those of the subset."""
+    x, labels = plan.points.x, plan.points.labels
+    classes = max(len(plan.dataset.classes), int(labels.max()) + 1)
+    positions = {norm: plan.points.distinct if norm == "l2" else plan.subset for norm in NORMS}
+    means = {norm: class_means(x[torch.from_numpy(index)], labels[index], classes, norm) for norm, index in positions.items()}
+    write_arrays(plan.folder / MEANS, means)
 
 
-def carry_out(call: Call) -> EpsilonResult:
-    """Measure distances, recommend budgets, and write the folder and its page.
+def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
+    """Mean distances between classes, and within each between different samples; nothing n x n is kept.
 
-    Raises:
-        RequestError: the study cannot be run as requested, or the folder is not empty.
-        StoppedError: the folder cannot be written.
+    L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared length; the others are computed
+    from the differences.
+
+    Args:
+        x: (n, d) float32.
+        labels: (n,) int64.
+        classes: number of classes.
+        norm: linf, l2, l1 or l0.
+
+    Returns:
+        (classes, classes) float64, NaN for classes without a pair.
     """
-    request: EpsilonRequest = call.request
-    folder = call.folder(request.data)
-    check_free(folder)
-    facts, arrays = measure(
-        request,
-        call.progress.note,
-        dataset=call.dataset(),
-        train=call.dataset("train"),
-        model=call.model(),
-        people=load_thresholds(request.evidence),
-    )
-    save_folder(folder, facts, arrays)
-    result = summarise(folder)
-    result.write()
-    return result
+    of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
+    total = torch.zeros(classes, classes, dtype=torch.float64)
+    for part, y_part in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
+        for other, y_other in zip(torch.split(x, BLOCK), torch.split(of_class, BLOCK), strict=True):
+            size = torch.cdist(part, other, p=POWERS[norm], compute_mode="use_mm_for_euclid_dist")
+            if part.data_ptr() == other.data_ptr():
+                size.fill_diagonal_(0)
+            total += y_part.T @ size.double() @ y_other
+    samples = of_class.sum(0)
+    pairs = samples[:, None] * samples - torch.diag(samples)
+    return np.asarray((total / pairs).numpy())
 
 
-def load_thresholds(folders: Sequence[str]) -> list[Threshold]:
-    """Thresholds of the folders that hold reviews.
+def write_outlines(plan: EpsilonPlan) -> None:
+    """Write the first sample of each of the first classes, and its position."""
+    _, first = np.unique(plan.points.labels, return_index=True)
+    first = first[:MOST_CLASSES]
+    x = plan.points.x[torch.from_numpy(first)].reshape(-1, *plan.dataset.domain.shape).numpy()
+    write_arrays(plan.folder / OUTLINES, {"x": x, "ids": plan.ids[first], "labels": plan.points.labels[first]})
 
-    Raises:
-        RequestError: a review is damaged, or has too few answers.
-    """
-    thresholds = []
-    for folder in (folder for folder in folders if verb_of(Path(folder)) == REVIEW.verb):
-        review: ReviewResult = REVIEW.open_folder(Path(folder))
-        overall = None if review.overall is None else review.overall.size
-        if overall is None:
-            raise RequestError(f"the answers in {folder} are too few for a threshold: judge more pairs")
-        per_class = {entry.class_: entry.size for entry in review.per_class if entry.size}
-        thresholds.append(
-            Threshold(folder=folder, norm=review.request.norm, overall=overall, per_class=per_class, answers=review.answers)
-        )
-    return thresholds
+
+class Search:
+    """Distances to neighbours in the data and in the training data, in any norm; both begin at the neighbours in L2."""
+
+    def __init__(self, plan: EpsilonPlan, request: EpsilonRequest) -> None:
+        self.plan, self.request, self.points = plan, request, plan.points
+        self.values, self.labels = (array[self.points.distinct] for array in (self.points.values, self.points.labels))
+
+    @cached_property
+    def data(self) -> tuple[Reference, Neighbours]:
+        """The distinct samples, and their neighbours in L2."""
+        reference = Reference(self.values, self.labels)
+        return reference, reference.nearest("l2", self.values, self.labels, itself=np.arange(len(self.labels)))
+
+    @cached_property
+    def training(self) -> tuple[Reference, Neighbours]:
+        """The training samples, and the neighbours in L2 of the distinct samples among them."""
+        assert self.plan.train is not None
+        reference = Reference(self.plan.train.values, self.plan.train.labels)
+        return reference, reference.nearest("l2", self.values, self.labels)
+
+    def measure(self, norm: str) -> Distances:
+        """The rows of a norm."""
+        points, kind = self.points, self.points.kind
+        scale = points.step if points.step and norm != "l0" else 1.0
+        reference, near = self.data
+        if norm != "l2":
+            near = reference.nearest(norm, self.values, self.labels, near, itself=np.arange(len(self.labels)))
+        ids = np.append(self.plan.ids[points.distinct], -1)  # position -1 has none
+        columns: dict[str, Array] = {
+            "same": near.same_class[kind] * scale,
+            "same_at": ids[near.same_at][kind],
+            "other": near.other_class[kind] * scale,
+            "other_at": ids[near.other_at][kind],
+        }
+        if self.plan.train is not None:
+            reference, near = self.training
+            near = near if norm == "l2" else reference.nearest(norm, self.values, self.labels, near)
+            columns |= {"train_same": near.same_class[kind] * scale, "train_other": near.other_class[kind] * scale}
+        if norm in self.plan.facts.evidence:
+            columns["unnoticed"] = self._unnoticed(norm)
+        return rows.build(Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns)
+
+    def _unnoticed(self, norm: str) -> Array:
+        """(n,) the largest eps whose change goes unnoticed, by people, or by SSIM and PSNR of random changes.
+
+        Where random changes of a sample were not measured, it gets the limit that all but the allowed share of its class reach.
+        """
+        labels, domain, subset, request = self.points.labels, self.points.domain, self.plan.subset, self.request
+        if (review := self.plan.people.get(norm)) is not None:
+            sizes = {entry.class_: entry.size for entry in review.per_class if entry.size}
+            default = None if review.overall is None else review.overall.size
+            return np.array([sizes.get(label, default) for label in labels.tolist()], np.float64)
+        parts = []
+        for part in torch.split(torch.from_numpy(subset), 128):
+            x0, rng = self.points.x[part].reshape(-1, *domain.shape), Streams.of(request.seed, part).fold("unnoticed")
+            delta = perception.random_change(norm, x0, rng)
+            limits = perception.largest_unnoticed(norm, x0, delta, domain, least_ssim=request.ssim, least_psnr=request.psnr)
+            parts.append(limits)
+        measured: Array = torch.cat(parts).double().numpy()
+        values = np.empty(len(labels))
+        for label in np.unique(labels):
+            known = np.sort(measured[labels[subset] == label])
+            values[labels == label] = known[int(request.allow * len(known))]
+        values[subset] = measured
+        return values
