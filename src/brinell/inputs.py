@@ -92,7 +92,7 @@ def data(
         return from_arrays(x, y, classes, name=name, **settings)
     except BoundsError as error:
         source = "x, y" if y is not None or isinstance(x, tuple) else "data"
-        raise explain(error, partial(_call_of_data, source), in_memory=True) from None
+        raise explain(error, partial(_call_of_data, source)) from None
 
 
 def _call_of_data(source: str, options: Mapping[str, Any]) -> str:

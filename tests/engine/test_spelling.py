@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import torch
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -84,7 +83,7 @@ def test_bare_paths_are_understood(workspace, subtests):
 
 
 ANSWERED = [
-    ("dataset", "x.npy", r"it holds one array and no labels: save both by numpy.savez"),
+    ("dataset", "x.npy", r"it holds one array and no labels: save inputs and labels by numpy.savez"),
     ("dataset", "x.pt", r"tensors and pickles are not read: save inputs and labels by numpy.savez"),
     ("dataset", "x.zip", r"it is packed: unpack it"),
     ("dataset", "1.png", r"one picture: name the folder that holds a folder for each class"),
@@ -154,16 +153,3 @@ def test_models_whose_name_is_nearly_right(workspace, subtests):
             with pytest.raises(RequestError) as caught:
                 open_model(spec)
             assert advice in str(caught.value)
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickled_module_is_no_file_of_weights(workspace, zipped):
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    torch.save({"epoch": 3, "model": module}, "whole.pt", _use_new_zipfile_serialization=zipped)
-    torch.save({"epoch": 3, "model": module.state_dict()}, "state.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(
-        RequestError, match=r"pickle of a whole module.*never.*save_file\(model.state_dict\(\), 'whole.safetensors'"
-    ):
-        open_model("whole.pt")
-    with pytest.raises(RequestError, match="it holds weights"):
-        open_model("state.pt")

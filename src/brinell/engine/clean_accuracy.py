@@ -14,7 +14,7 @@ from brinell.core.checks import TOO_FEW, Code, Finding, exact_test
 from brinell.core.intervals import wilson
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.engine.mistakes import Answers, chance, find_mistakes, is_far_better
+from brinell.engine.mistakes import Answers, Mistake, chance, is_far_better, mistakes_of
 
 SAMPLES = 64
 """Number of samples on which changes are tried, spread over the classes."""
@@ -32,8 +32,8 @@ def check_clean_accuracy(
 ) -> tuple[Finding, int]:
     """Check clean accuracy; return the finding and the number of forwards.
 
-    Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 16 samples for each change of the
-    table, and one on each of 48 more where it gains there.
+    Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 64 samples for each change of the
+    table that fits its inputs.
 
     Args:
         model: the model.
@@ -47,8 +47,10 @@ def check_clean_accuracy(
     is_correct, n, index = pred == labels, len(labels), spread_by_class(labels, SAMPLES)
     k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
     low, _ = wilson(k, n) or (0.0, 1.0)
-    answers = Answers(model, pred, labels, load, index, classes=classes, spec=spec, batch_size=batch_size)
-    mistakes = find_mistakes(answers) if is_far_better(int(is_correct[index].sum()), len(index), len(index)) else []
+    mistakes, forwards = list[Mistake](), 0
+    if is_far_better(int(is_correct[index].sum()), len(index), len(index)):
+        answers = Answers(model, pred, labels, index, load(index), classes, spec, batch_size)
+        mistakes, forwards = mistakes_of(answers), answers.forwards
     reasons = [str(mistake) for mistake in mistakes]
     is_below, error_rate = exact_test(n - k, n, (1 - limit) / 2)  # half of the way from chance to always right
     is_chance = low <= limit and is_below
@@ -80,7 +82,7 @@ def check_clean_accuracy(
         cause=cause,
         reason=reason,
     )
-    return finding, answers.forwards
+    return finding, forwards
 
 
 def spread_by_class(labels: Array, count: int) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.core.user_files import bound_names, expand_home, is_windows_path, path_hint, top_level_statements
-from brinell.engine.mistakes import File, find_mistakes
+from brinell.engine.mistakes import mistake_of_path
 from brinell.engine.request import BaseRequest
 from brinell.store.folder import verb_of
 
@@ -39,27 +39,26 @@ MAX_ENTRIES = 1000
 def expand_spec(kind: Kind, spec: str) -> str:
     """Expand a bare path to a spec; any other spec is returned as it is."""
     body, mark, options = expand_home(spec).partition("?")
-    head = body.partition(":")[0]
-    if not body or "://" in body or head in plugins.names(kind):
+    if not body or "://" in body or body.partition(":")[0] in plugins.names(kind):
         return spec
     if kind == "model" and (source := _function_spec(body)):
         return f"torch:{source}{mark}{options}"
+    path, subject = Path(body), "the data" if kind == "dataset" else "the model"
     if ":" in body and not is_windows_path(body):
         file, _, part = body.partition(":")
-        if Path(file).suffix.lower() in FILES[kind] or find_mistakes(File(kind, Path(file))):
-            raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
+        if Path(file).suffix.lower() in FILES[kind]:
+            raise RequestError(f"{subject} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
         return spec
-    path = Path(body)
-    suffix = path.suffix.lower()
-    if (name := FILES[kind].get(suffix)) and not path.is_dir():
-        return f"{name}:{body}{mark}{options}"
-    if not path.is_dir() and (mistakes := find_mistakes(File(kind, path))):
-        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {mistakes[0]}")
     if path.is_dir():
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
+    suffix = path.suffix.lower()
+    if name := FILES[kind].get(suffix):
+        return f"{name}:{body}{mark}{options}"
+    if mistake := mistake_of_path(kind, path):
+        raise RequestError(f"{subject} {body!r} cannot be read: {mistake}")
     if suffix and path.is_file():
         endings = ", ".join(FILES[kind])
-        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: it ends with {suffix}, and not with one of {endings}")
+        raise RequestError(f"{subject} {body!r} cannot be read: it ends with {suffix}, and not with one of {endings}")
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
     return spec
@@ -80,11 +79,6 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
     return expanded
 
 
-def kind_title(kind: Kind) -> str:
-    """Name of the kind in messages."""
-    return "the data" if kind == "dataset" else "the model"
-
-
 def _function_spec(body: str) -> str:
     """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin, and for anything else.
 
@@ -92,7 +86,8 @@ def _function_spec(body: str) -> str:
     """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
-        return "" if name in _plugin_classes(Path(source)) else body
+        classes = [node for node in top_level_statements(Path(source)) if isinstance(node, ast.ClassDef) and node.decorator_list]
+        return "" if name in [node.name for node in classes] else body
     if not body.endswith(".py"):
         return ""
     names = [name for name in bound_names(Path(body)) if not name.startswith("_")]
@@ -100,10 +95,6 @@ def _function_spec(body: str) -> str:
     raise RequestError(
         f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
     )
-
-
-def _plugin_classes(file: Path) -> list[str]:
-    return [node.name for node in top_level_statements(file) if isinstance(node, ast.ClassDef) and node.decorator_list]
 
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:
@@ -117,27 +108,16 @@ def _folder_plugin(kind: Kind, folder: Path) -> str:
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name
-    below = [file.suffix.lower() for file in islice(folder.glob("*/*"), MAX_ENTRIES)]
+    below, inside = ({file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)} for pattern in ("*/*", "*"))
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
-        if suffixes & set(below) or ((folder / "labels.csv").is_file() and suffixes & _suffixes(folder)):
+        if suffixes & below or ((folder / "labels.csv").is_file() and suffixes & inside):
             return name
-    raise RequestError(f"the data {folder} is not recognised: {_folder_problem(folder)}")
-
-
-def _suffixes(folder: Path) -> set[str]:
-    return {file.suffix.lower() for file in islice(folder.iterdir(), MAX_ENTRIES)}
-
-
-def _folder_problem(folder: Path) -> str:
-    """Describe the content of a folder that is not a data set, with a remedy."""
-    suffixes = _suffixes(folder)
-    if suffixes & (PICTURES | VIDEOS):
-        return "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"
-    files = [file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))]
-    if files:
-        return f"name the file, as {files[0]}"
-    if (folder / "run.toml").is_file():
-        return "it is a run, whose data is named in its run.toml"
-    return (
-        "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a folder that holds a folder of pictures for each class"
-    )
+    if inside & (PICTURES | VIDEOS):
+        remedy = "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"
+    elif files := [file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))]:
+        remedy = f"name the file, as {files[0]}"
+    elif (folder / "run.toml").is_file():
+        remedy = "it is a run, whose data is named in its run.toml"
+    else:
+        remedy = "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a folder that holds a folder for each class"
+    raise RequestError(f"the data {folder} is not recognised: {remedy}")

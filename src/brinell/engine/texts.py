@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,19 +57,19 @@ def norm_text(value: Any) -> Any:
     """A norm as a text: `np.inf`, 2, "Linf", "L2", "l_1", "embedding:FILE"; or several of them."""
     if isinstance(value, list | tuple | set):
         return tuple(norm_text(element) for element in value)
-    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-        text = "inf" if value == math.inf else short(value).removesuffix(".0") if isinstance(value, int) else f"{value:g}"
-    elif isinstance(value, str | Path):
-        text = str(value)
-    else:
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number and not isinstance(value, str | Path):
         raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
+    text = (
+        short(value if isinstance(value, int | float) else value.item()).removesuffix(".0") if is_number else str(value).strip()
+    )
     if ":" in text:
         return text
-    low = text.strip().lower().replace("_", "").replace("-", "").replace("∞", "inf")
-    low = low.removeprefix("l") if low.removeprefix("l") in NORMS else low
-    if isinstance(value, int | float | np.number) and low not in NORMS:
+    name = re.sub(r"[-_]", "", text.lower()).replace("∞", "inf")
+    norm = NORMS.get(name) or NORMS.get(name.removeprefix("l"))
+    if is_number and norm is None:
         raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
-    return NORMS.get(low, text.strip().lower())
+    return norm or text.lower()
 
 
 def device_text(value: Any) -> str:
