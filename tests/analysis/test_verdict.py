@@ -108,7 +108,7 @@ def test_the_gravest_check_comes_first():
     assert "clean inputs have zero gradient" in sentence
     assert "failed too" in notes[0]
     assert Code.ZERO not in notes[0]
-    assert BLIND in judge(checks(Code.ONE_HOT, Code.MISMATCH, MISMATCH=BLIND))[0]
+    assert BLIND in judge(checks(Code.ANSWERS, Code.MISMATCH, MISMATCH=BLIND))[0]
 
 
 def test_answers_that_depend_on_what_they_should_not(subtests):

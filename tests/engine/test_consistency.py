@@ -23,7 +23,7 @@ from brinell.models._torch_model import TorchModel
 SIX = Domain(kind="vector", shape=(6,))
 X = torch.rand(24, 6, generator=torch.Generator().manual_seed(3))
 Y = mlp(6, 3)(X).argmax(1)
-CONSISTENCY_CODES = (Code.PLACE, Code.COMPANY, Code.MODE, Code.DRIFT)
+CONSISTENCY_CODES = (Code.BATCH, Code.MODE, Code.DRIFT)
 
 
 def probe(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, extra_calls=0):
@@ -41,7 +41,7 @@ def probe(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, extr
     return context.findings, context.costs[0] - forwards
 
 
-CHECKS = {code: BEFORE_ATTACKS[code] for code in (Code.DRIFT, Code.PLACE, Code.COMPANY, Code.MODE)}
+CHECKS = {code: BEFORE_ATTACKS[code] for code in (Code.DRIFT, Code.BATCH, Code.MODE)}
 
 
 def failed(findings):
@@ -124,9 +124,9 @@ class Learns(Wrapper):
 
 
 PLANTED = {
-    "batch norm": (BatchNormed, {Code.COMPANY}),
-    "median of the batch": (Median, {Code.COMPANY}),
-    "noise by row": (ByRow, {Code.PLACE}),
+    "batch norm": (BatchNormed, {Code.BATCH}),
+    "median of the batch": (Median, {Code.BATCH}),
+    "noise by row": (ByRow, {Code.BATCH}),
     "drift": (Drifting, {Code.DRIFT}),
     "jump": (lambda net: Jumps(net, 4), {Code.DRIFT}),
     "another model for gradients": (ByGradient, {Code.MODE}),
@@ -147,13 +147,13 @@ def test_each_dependence_is_named(subtests):
 @pytest.mark.parametrize("batch_size", [128, 2])
 def test_modules_put_in_training_mode_are_named(batch_size):
     findings, _ = probe(Trains(mlp(6, 3)), batch_size=batch_size)
-    assert failed(findings) == {Code.COMPANY, Code.MODE}
+    assert failed(findings) == {Code.BATCH, Code.MODE}
     assert "the model, net, net.0 and 4 more" in findings[Code.MODE].text
-    assert "batch norm in training mode" in findings[Code.COMPANY].text and "--batch-size 1" in findings[Code.COMPANY].text
+    assert "batch norm in training mode" in findings[Code.BATCH].text and "--batch-size 1" in findings[Code.BATCH].text
 
 
 def test_the_cause_is_told_where_it_is_known():
-    texts = [probe(defence(mlp(6, 3)))[0][Code.COMPANY].text for defence in (BatchNormed, Median)]
+    texts = [probe(defence(mlp(6, 3)))[0][Code.BATCH].text for defence in (BatchNormed, Median)]
     assert ["it normalises by the batch" in text for text in texts] == [True, False]
 
 
@@ -169,7 +169,7 @@ def test_a_model_that_fails_alone_is_named():
             return self.net(x)
 
     findings, _ = probe(Strict())
-    assert failed(findings) == {Code.COMPANY} and "fails on one alone" in findings[Code.COMPANY].text
+    assert failed(findings) == {Code.BATCH} and "fails on one alone" in findings[Code.BATCH].text
 
 
 def test_healthy_models_pass_and_cost_little(subtests):
@@ -177,28 +177,28 @@ def test_healthy_models_pass_and_cost_little(subtests):
         for batch_size in [128, 24, 7, 2, 1]:
             with subtests.test(str((defence, batch_size))):
                 findings, forwards = probe(defence(mlp(6, 3)), batch_size=batch_size)
-                assert [findings[code].passed for code in CONSISTENCY_CODES] == [True] * 4
-                assert forwards == {1: 24}.get(batch_size, 3 * 24 + 8)
+                assert [findings[code].passed for code in CONSISTENCY_CODES] == [True] * 3
+                assert forwards == {1: 24}.get(batch_size, 2 * 24 + 8)
 
 
 @pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
 def test_without_gradients_the_same(access):
     healthy, _ = probe(mlp(6, 3), access=access)
-    assert failed(healthy) == set() and healthy[Code.COMPANY].passed
-    assert failed(probe(BatchNormed(mlp(6, 3)), access=access)[0]) == {Code.COMPANY}
+    assert failed(healthy) == set() and healthy[Code.BATCH].passed
+    assert failed(probe(BatchNormed(mlp(6, 3)), access=access)[0]) == {Code.BATCH}
 
 
 def test_batch_size_one_makes_the_batch_no_matter():
     """With batch size 1 batch norm removes the input, but the classifier is consistent: no attack can gain from the batch."""
     findings, _ = probe(Median(mlp(6, 3)), batch_size=1)
-    assert failed(findings) == set() and "alone" in findings[Code.COMPANY].text
+    assert failed(findings) == set() and "alone" in findings[Code.BATCH].text
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0])
 def test_noise_is_no_drift_and_no_company(scale):
     """Random answers fail only their separate check."""
     findings, forwards = probe(Noisy(mlp(6, 3), scale))
-    assert [findings[code].passed for code in CONSISTENCY_CODES] == [None, None, True, None] and forwards == 48
+    assert [findings[code].passed for code in CONSISTENCY_CODES] == [None, True, None] and forwards == 48
     assert "random-answers" in findings[Code.DRIFT].text
 
 
@@ -216,7 +216,7 @@ def test_half_precision_is_allowed_its_rounding():
         def forward(self, x):
             return self.net(x) * (1 + 0.01 * (len(x) % 2))
 
-    assert failed(probe(Full(mlp(6, 3)), x=X[:23])[0]) == {Code.COMPANY}
+    assert failed(probe(Full(mlp(6, 3)), x=X[:23])[0]) == {Code.BATCH}
 
 
 def test_logarithms_of_probabilities_near_zero_are_no_difference():
@@ -227,7 +227,7 @@ def test_logarithms_of_probabilities_near_zero_are_no_difference():
 
 def test_one_sample_has_no_company():
     findings, _ = probe(mlp(6, 3), x=X[:1])
-    assert findings[Code.COMPANY].passed is None and not failed(findings)
+    assert findings[Code.BATCH].passed is None and not failed(findings)
 
 
 def test_a_model_that_is_no_module_has_no_mode():
@@ -236,7 +236,7 @@ def test_a_model_that_is_no_module_has_no_mode():
     context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
     context.make(CHECKS)
     findings = context.findings
-    assert findings[Code.MODE].passed is None and findings[Code.COMPANY].passed
+    assert findings[Code.MODE].passed is None and findings[Code.BATCH].passed
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -282,7 +282,7 @@ def states(result):
 
 def test_a_healthy_run_says_so(tmp_path):
     result = audit(mlp(6, 3), tmp_path / "run")
-    assert [states(result)[code] for code in (*CONSISTENCY_CODES, Code.WEIGHTS)] == [True] * 5
+    assert [states(result)[code] for code in (*CONSISTENCY_CODES, Code.WEIGHTS)] == [True] * 4
 
 
 def test_the_headline_is_marked(tmp_path_factory, subtests):
@@ -302,7 +302,7 @@ def test_batch_norm_in_training_mode_is_marked_or_refused(tmp_path):
             self.norm = nn.BatchNorm2d(1)
 
     result = audit(Pictures(), tmp_path / "run", x=X.reshape(-1, 1, 2, 3))
-    assert [states(result)[code] for code in (Code.COMPANY, Code.MODE, Code.WEIGHTS)] == [False] * 3
+    assert [states(result)[code] for code in (Code.BATCH, Code.MODE, Code.WEIGHTS)] == [False] * 3
     with pytest.raises(RequestError, match="Expected more than 1 value per channel when training"):
         audit(Trains(mlp(6, 3)), tmp_path / "other")
 

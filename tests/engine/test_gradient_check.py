@@ -108,8 +108,8 @@ def test_a_smooth_network_passes_at_every_budget(net, subtests):
     for norm in ["linf", "l2", "l1"]:
         with subtests.test(str((norm,))):
             for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
-                doubtful, verdict = verdict_of(net, lambda x: x, eps=eps, norm=norm)
-                assert not doubtful and not verdict.wrong and verdict.disagreement < 0.02
+                doubtful, (disagreement, wrong) = verdict_of(net, lambda x: x, eps=eps, norm=norm)
+                assert not doubtful and not wrong and disagreement < 0.02
 
 
 def test_the_glance_costs_what_it_says(net):
@@ -137,10 +137,10 @@ def test_what_half_precision_rounds_away_is_not_judged(net):
     x, y = inputs(net)
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5 / 255)
     assert check.is_doubtful()
-    verdict = check.full_check()
-    assert verdict.disagreement != verdict.disagreement and not verdict.wrong
+    disagreement, wrong = check.full_check()
+    assert disagreement != disagreement and not wrong
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5)
-    assert not check.full_check().wrong
+    assert not check.full_check()[1]
 
 
 # Planted faults
@@ -158,34 +158,30 @@ def dots(x):
 
 
 FAULTS = {
-    "a channel without": (masked(only(2)), "no gradient at 64 of 192 values"),
-    "two channels without": (masked(only(0, 1)), "no gradient at 128 of 192 values"),
-    "a corner without": (left_half, "no gradient at 48 of 192 values"),
-    "every second pixel without": (dots, "no gradient at 96 of 192 values"),
-    "opposite in a channel": (lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(), ""),
-    "half of it detached": (lambda x: x / 2 + x.detach() / 2, ""),
-    "changes from pixel to pixel": (
-        lambda x: (low := nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)) + (x - low).detach(),
-        "",
+    "a channel without": masked(only(2)),
+    "two channels without": masked(only(0, 1)),
+    "a corner without": left_half,
+    "every second pixel without": dots,
+    "opposite in a channel": lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(),
+    "half of it detached": lambda x: x / 2 + x.detach() / 2,
+    "changes from pixel to pixel": lambda x: (
+        (low := nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)) + (x - low).detach()
     ),
-    "another one each time": (Blur(), "two gradients of the same answer differ"),
-    "eight levels, straight through": (lambda x: x + (torch.round(x * 7) / 7 - x).detach(), ""),
-    "ripples": (lambda x: x + 0.01 * torch.sin(1000 * x), ""),
+    "another one each time": Blur(),
+    "eight levels, straight through": lambda x: x + (torch.round(x * 7) / 7 - x).detach(),
+    "ripples": lambda x: x + 0.01 * torch.sin(1000 * x),
 }
 
 
-def test_a_wrong_gradient_is_found_and_named(net, subtests):
-    for name in FAULTS:
-        with subtests.test(str((name,))):
-            change, cause = FAULTS[name]
-            doubtful, verdict = verdict_of(net, change)
-            assert doubtful and verdict.wrong
-            assert cause in (verdict.cause or "")
+def test_a_wrong_gradient_is_found(net):
+    for name, change in FAULTS.items():
+        doubtful, (_, wrong) = verdict_of(net, change)
+        assert doubtful and wrong, name
 
 
 def test_a_rounding_finer_than_attacks_step_passes(net):
-    _, verdict = verdict_of(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
-    assert not verdict.wrong
+    _, (_, wrong) = verdict_of(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
+    assert not wrong
 
 
 # The way around
@@ -194,7 +190,7 @@ def test_a_rounding_finer_than_attacks_step_passes(net):
 def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
     for name in ["a channel without", "every second pixel without", "half of it detached"]:
         with subtests.test(str((name,))):
-            model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
+            model, (x, y) = TorchModel(Before(net, FAULTS[name]), IMAGES), inputs(net)
             repaired = find_repair(
                 CheckContext(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)))
             )
@@ -223,7 +219,10 @@ def test_what_waits_for_what():
     assert conditions({}, incomplete=False, repaired=None) == set()
     assert conditions({}, incomplete=True, repaired=None) == {"masked"}
     assert conditions({"zero-gradients": ""}, incomplete=False, repaired=None) == {"masked", "blind"}
-    assert conditions({"random-answers": ""}, incomplete=False, repaired=None) == {"masked", "random"}
+    assert conditions({"random-answers": "", "misleading-gradients": ""}, incomplete=False, repaired=None) == {"random"}
+    noisy_and_flat = {"random-answers": "", "zero-gradients": ""}
+    assert conditions(noisy_and_flat, incomplete=False, repaired=None) == {"random", "masked", "blind"}
+    assert conditions({"random-answers": ""}, incomplete=False, repaired=None) == {"random"}
 
 
 # End to end
@@ -240,9 +239,8 @@ def test_an_audit_goes_around_a_blind_block():
     intact_result, blind = (brinell.audit(net, (x, y), eps="0.15").models[0] for net in (intact, Before(intact, masked(mask))))
     assert abs(blind.robust_accuracy[-1].k - intact_result.robust_accuracy[-1].k) <= 1
     failed = {check.code: check.text for check in blind.checks if check.passed is False}
-    assert "no gradient at" in failed["gradient-mismatch"] and "gradient-mismatch" not in {
-        check.code for check in intact_result.checks if check.passed is False
-    }
+    assert "gradient-mismatch" in failed
+    assert "gradient-mismatch" not in {check.code for check in intact_result.checks if check.passed is False}
     assert any("attacked with the identity" in remark.text for remark in blind.remarks)
     gained = [stage for stage in blind.stages if "gradient=repaired" in stage.attack and stage.drop]
     assert gained, "the stages that go around the gradient found what others had not"
@@ -290,5 +288,5 @@ def test_a_small_part_beyond_a_threshold_is_no_fault():
     x = torch.rand(40, 3, 8, 8, generator=generator)
     x[:, 1:] = 0.5 + 0.02 * (x[:, 1:] - 0.5)
     check, _ = check_of(TorchModel(Thresholded(), IMAGES), x, torch.zeros(40, dtype=torch.int64), eps=0.2)
-    verdict = check.full_check()
-    assert not verdict.wrong and verdict.disagreement < 0.2
+    disagreement, wrong = check.full_check()
+    assert not wrong and disagreement < 0.2

@@ -243,7 +243,7 @@ def test_the_check_says_what_the_answers_are(subtests):
         (Opaque, "answers are probabilities", True),
         (LogSoftmax, "logarithms of probabilities", True),
         (Sigmoids, "scores between 0 and 1", True),
-        (OneHot, "which class and not by how much", True),
+        (OneHot, "one class alone", True),
         (Rounded, "rounded to multiples of 0.01", False),
     ]:
         with subtests.test(str((wrap, words, passed))):

@@ -6,8 +6,6 @@ import torch
 
 import brinell
 from _helpers import mlp
-from brinell.core.checks import Code
-from brinell.engine.answers import shown_classes
 
 N, CLASSES, EPS = 60, 5, 0.1
 NET = mlp(6, CLASSES, seed=4)
@@ -63,21 +61,3 @@ def test_the_figure_is_the_truth_or_a_check_fails(truth, tmp_path_factory, subte
             failed = [check.code for check in result.models[0].checks if check.passed is False]
             assert robust(result) <= truth + 1 or failed, name
             assert truth - 1 <= robust(result) <= truth + 3, (name, failed)
-
-
-def test_what_a_service_gives_is_recognised(subtests):
-    for k, fill in [(1, False), (1, True), (2, False), (3, True), (4, False), (5, False)]:
-        with subtests.test(str((k, fill))):
-            p = torch.as_tensor(largest(probabilities(X), k, fill) if k < CLASSES else probabilities(X))
-            assert shown_classes(p.clamp_min(1e-38).log()) == (k if k < CLASSES - 1 else None)
-
-
-def test_the_check_says_what_is_given(tmp_path):
-    texts = {}
-    for k in (1, 2):
-        result = brinell.audit(
-            lambda x, k=k: largest(probabilities(x), k, False), (X, Y), eps=EPS, attack="square?steps=2", out=tmp_path / f"{k}"
-        )
-        texts[k] = next(check for check in result.models[0].checks if check.code == Code.ANSWERS)
-    assert texts[1].passed is False and "the named class alone" in texts[1].text
-    assert texts[2].passed is True and f"only the 2 largest of {CLASSES}" in texts[2].text

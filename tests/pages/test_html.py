@@ -233,13 +233,13 @@ def test_the_page_begins_with_the_verdict(make, synthetic):
 
 def test_of_several_models_each_is_marked_and_believed_alone(make, synthetic):
     breaks = {"good": random_breaks(60, 0), "bad": random_breaks(60, 1, 0.5)}
-    checks = {"good": recorded_checks(synthetic), "bad": recorded_checks(synthetic, "answers-by-company")}
+    checks = {"good": recorded_checks(synthetic), "bad": recorded_checks(synthetic, "answers-by-batch")}
     page = check(html.render(make(breaks, np.arange(60) % 3, [0.1], ["a", "b", "c"], checks=checks)))
     section = checks_section(page)
     assert re.search(r"passed good: Robust accuracy at \S+ is at most [^.]+\.\d %: .* bad: Do not rely on", section)
     assert "bad: 1 check failed" in page.text and "good: 1 check failed" not in page.text
     assert "bad is the most robust" in page.text and "Not all of its checks passed." in page.text
-    assert page.text.count("words about answers-by-company") == 1
+    assert page.text.count("words about answers-by-batch") == 1
 
 
 def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):

@@ -25,18 +25,16 @@ UNFINISHED = 0.4
 """Share of the robust samples on which the last gradient attack may make a notable gain over those of the same loss."""
 NEEDED = frozenset(Code) - {
     Code.ANSWERS,
-    Code.ONE_HOT,
     Code.MODE,
     Code.DEVICE,
-    Code.REJECTION,
     Code.PROBE_AHEAD,
     Code.INCOMPLETE,
     Code.SILENT,
     Code.TRANSFER,
 }
 """Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, four need different inputs, a torch module, an accelerator or a reject class, one is half of another, one needs two runs
-on one loss, and two need no measurement."""
+as well, two need a torch module or an accelerator, one is half of another, one needs two runs on one loss, and two need no
+measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
@@ -60,8 +58,7 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
     )
     reason = _reason_without_checks(manifest, model, recorded)
-    codes = [code for code in Code if code != Code.REJECTION or code in recorded]
-    return [computed.get(code) or recorded.get(code) or _not_made(code, reason) for code in codes]
+    return [computed.get(code) or recorded.get(code) or _not_made(code, reason) for code in Code]
 
 
 def warnings_in(checks: Sequence[CheckResult], model: str, warned: Iterable[str]) -> list[WarningResult]:

@@ -18,8 +18,7 @@ UNSTEADY = {
     Code.WEIGHTS: "weights or buffers changed during the audit",
     Code.DRIFT: "answers changed with the number of calls",
     Code.FRESH: "a copy of the model that had answered nothing gives other answers",
-    Code.COMPANY: "answers depend on the other inputs of a batch",
-    Code.PLACE: "answers depend on the position within a batch",
+    Code.BATCH: "answers depend on the other inputs of a batch, or on the position within it",
     Code.MODE: "the model is in training mode, or answers differently when gradients are requested",
     Code.DEVICE: "the model answers differently on the CPU than on the device of the audit",
 }
@@ -27,8 +26,6 @@ UNSTEADY = {
 BROKEN = {
     Code.MISMATCH: "the gradient does not match finite differences of the answers",
     Code.ZERO: "clean inputs have zero gradient",
-    Code.REJECTION: "a rule without a gradient decides the reject class",
-    Code.ONE_HOT: "the answers name a class and carry no scores",
     Code.ANSWERS: "the answers are rounded, which hides small changes",
     Code.BOUNDARY: "attacks failed, but the scores do not tell how near the decision boundary is",
     Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the boundary is",

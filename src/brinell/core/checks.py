@@ -20,24 +20,21 @@ class Code(StrEnum):
     """
     RANDOM = "random-answers"
     """The model answers the same input differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
-    PLACE = "answers-by-place"
-    """The answer to an input depends on its row in the batch: the model draws random numbers or looks values up by row."""
-    COMPANY = "answers-by-company"
-    """The answer to an input depends on the rest of the batch: batch norm in training mode, batch statistics."""
+    BATCH = "answers-by-batch"
+    """The answer to an input depends on the rest of the batch, or on its row there: batch norm in training mode, batch
+    statistics, random numbers that are drawn by row."""
     MODE = "training-mode"
     """A call leaves modules in training mode, or the answers differ when gradients are computed."""
     DRIFT = "answers-drift"
     """Answers change with the number of calls, or differ at the end from those at the beginning: the model has state, or
     another model replaced it."""
     ANSWERS = "kind-of-answers"
-    """Answers are rounded, which hides small changes, or give the score of one class alone, or labels. Probabilities, sigmoids,
-    single numbers and flattened logits are converted to logits, and the finding says so."""
+    """Answers are rounded, which hides small changes, or say which class and not by how much. Probabilities, sigmoids, single
+    numbers and flattened logits are converted to logits, and the finding says so."""
     BOUNDARY = "boundary-margin"
     """The shown margin stays large where the decision changes: what the model shows does not tell how near another class is."""
-    ONE_HOT = "one-hot-answers"
-    """Every answer has the same margin, as after an argmax in the forward pass: scores guide no attack (the same)."""
     GRADIENTS_INSIDE = "gradients-inside"
-    """The model takes gradients within its own forward pass, as defences that optimise at test time do (the same)."""
+    """The model takes gradients within its own forward pass, as defences that optimise at test time do."""
     ZERO = "zero-gradients"
     """Clean inputs have no gradient (Croce & Hein 2020; unavailable gradients in Pintor et al. 2022)."""
     SATURATED = "saturated-logits"
@@ -60,8 +57,8 @@ class Code(StrEnum):
     """The last gradient attack still came much nearer to the boundary than those before it, of which one climbed the same loss
     (Pintor et al. 2022)."""
     SURVIVORS = "survivor-margin"
-    """The same as `boundary-margin`, on the samples that are robust to the attacks, from where attacks lead, and on the way to
-    adversarial examples. Made after the attacks that follow the model's own gradient."""
+    """The same as `boundary-margin`, on lines between samples that are robust to the attacks, others and adversarial examples.
+    Made after the attacks that follow the model's own gradient."""
     WEIGHTS = "changed-weights"
     """The weights or buffers changed during the audit."""
     FRESH = "fresh-copy"
@@ -69,9 +66,6 @@ class Code(StrEnum):
     adapts, or it is another each time it is opened."""
     DEVICE = "answers-by-device"
     """The model's answers differ between CPU and accelerator. Not made in an audit on the CPU."""
-    REJECTION = "rejection-jumps"
-    """A rule without gradients decides the reject class, so attacks get no direction out of rejection.
-    Made only with a declared reject class (`--reject-class`)."""
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"
@@ -83,7 +77,7 @@ GOOD = 0.2
 """Largest disagreement with finite differences at which an attack uses a repaired gradient."""
 DETACHED = frozenset({Code.BOUNDARY, Code.SURVIVORS})
 """Failed checks after which the scores do not tell how near the decision boundary is."""
-COARSE = frozenset({Code.ANSWERS, Code.ONE_HOT})
+COARSE = frozenset({Code.ANSWERS})
 """Failed checks after which the scores tell too little: they are rounded, or say nothing but the class."""
 DECIDING_SCORES = "the scores within the model that decide its class"
 """Name of what attacks follow if the scores that a model shows do not decide and others within it do."""

@@ -4,8 +4,8 @@ A stage may wait for a condition (`when=`), and may follow another gradient than
 results of earlier stages decide both, so a resumed run decides the same.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Collection
+from typing import Literal, get_args
 
 from brinell.core.checks import COARSE, DETACHED, GOOD, Code
 from brinell.engine.repair import Repair
@@ -27,17 +27,10 @@ GRADIENT_FAILURES: frozenset[str] = frozenset({Code.ZERO, Code.MISMATCH, Code.MI
 """Failed checks that start the search for a repair of the gradient."""
 REPAIRABLE: frozenset[str] = GRADIENT_FAILURES | DETACHED
 """Failed checks that a repair resolves if finite differences agree with its gradient."""
-MASKING: frozenset[str] = REPAIRABLE | {
-    Code.RANDOM,
-    Code.ANSWERS,
-    Code.ONE_HOT,
-    Code.GRADIENTS_INSIDE,
-    Code.SATURATED,
-    Code.REJECTION,
-}
-"""Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
-OF_NOISE: frozenset[str] = frozenset({Code.RANDOM, Code.MISMATCH, Code.MISLEADING})
-"""Failed checks that random answers explain: finite differences of noise are noise."""
+MASKING: frozenset[str] = REPAIRABLE | {Code.ANSWERS, Code.GRADIENTS_INSIDE, Code.SATURATED}
+"""Failed checks that mean: gradients are masked, so an attack that stops early may stop too early."""
+OF_NOISE: frozenset[str] = frozenset({Code.MISMATCH, Code.MISLEADING})
+"""Failed checks that random answers explain: finite differences of noise are noise, and means over several answers lead."""
 
 
 def conditions(failed: Collection[str], *, incomplete: bool, repaired: Repair | None, labels_only: bool = False) -> set[str]:
@@ -46,7 +39,7 @@ def conditions(failed: Collection[str], *, incomplete: bool, repaired: Repair | 
     `failed` holds the codes of failed checks; `incomplete` is true if some stages without a condition cannot run on the model;
     `labels_only` is true for a model without scores.
     """
-    active, failures = set(), frozenset(failed)
+    active, failures = set(), frozenset(failed) - (OF_NOISE if Code.RANDOM in failed else frozenset())
     is_repaired = repaired is not None and repaired.disagreement <= GOOD
     decides = repaired is not None and repaired.decides
     remaining = MASKING - REPAIRABLE | (frozenset() if decides else DETACHED)
@@ -59,24 +52,3 @@ def conditions(failed: Collection[str], *, incomplete: bool, repaired: Repair | 
     if labels_only or (failures & (DETACHED | COARSE) and not decides):
         active.add("detached")
     return active
-
-
-def needless_stages(checks: list[Mapping[str, Any]]) -> tuple[frozenset[When], bool, str]:
-    """Stages that cannot help on a model, after the checks before the attacks.
-
-    If answers are random and nothing else is wrong, means over answers lead, and more single answers find luck alone.
-
-    Returns:
-        Conditions whose stages are left out; whether stages for masked gradients that follow the model's own are left out, since
-        no input has a gradient; and why, as a clause that is empty if none is.
-    """
-    failed = {str(check["code"]): check for check in checks if check["passed"] is False}
-    if Code.RANDOM in failed and not failed.keys() & (MASKING - OF_NOISE):
-        return (
-            frozenset({"masked", "blind"}),
-            False,
-            "the same input is answered differently each time, so the attacks go straight to means over several answers",
-        )
-    if Code.ZERO in failed and failed[Code.ZERO].get("figure") == 1:
-        return frozenset(), True, "no input has a gradient, so full budgets go to attacks that need none"
-    return frozenset(), False, ""

@@ -20,10 +20,6 @@ COARSE = 1024
 """Answers that lie on a grid of at most so many steps are rounded; bfloat16 has more between its smallest and largest logit."""
 MIN_NUMBERS = 64
 """Smallest number of answers for which a common grid is evidence of rounding."""
-MIN_ROWS, MIN_CLASSES = 2, 3
-"""Fewest answers, and fewest classes, that show whether a service gives the largest scores alone."""
-USUAL = 0.9
-"""Share of the answers that give as many classes: a score that underflows makes one less."""
 ROUNDING = 1e-6
 """Numbers closer than this share of their range count as equal."""
 HALF_PRECISIONS = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
@@ -35,16 +31,8 @@ DESCRIPTIONS = {
     "logit": "answers are one logit of two classes: half of it is that of the second, minus half that of the first",
     "probability": "answers are the probability of the second of two classes: its logit stands in for it",
     "squashed": "answers are logits that the last function flattens: what goes into it stands in for them",
-    "one-hot": "answers say which class and not by how much (one-hot-answers)",
+    "one-hot": "answers are of one class alone, with the same numbers",
 }
-
-LABELS_ALONE = Finding(
-    code=Code.ANSWERS,
-    passed=False,
-    text="answers are labels alone, so how near another class comes does not show: return scores",
-    cause="the answers are labels alone",
-)
-"""The finding on a model that gives labels only."""
 
 
 def with_logits(
@@ -98,7 +86,10 @@ def _load_clean(dataset: Dataset) -> Tensor:
 
 
 def check_answer_kind(logits: Tensor, model: Model) -> Finding:
-    """Check the answers (n, classes) to clean inputs; the check fails if they are rounded, which hides small changes."""
+    """Check the answers (n, classes) to clean inputs: labels, and rounded ones, which hide small changes, fail it."""
+    if model.access == Access.LABELS:
+        text = "answers are labels alone, so how near another class comes does not show: return scores"
+        return Finding(code=Code.ANSWERS, passed=False, text=text, cause="the answers are labels alone")
     kind = model.info.answers or kind_of_answers(logits)
     answers = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):
@@ -107,35 +98,14 @@ def check_answer_kind(logits: Tensor, model: Model) -> Finding:
         answers = answers.exp()
     text = DESCRIPTIONS[kind]
     half = next((name for dtype, name in HALF_PRECISIONS.items() if bool((logits.to(dtype).float() == logits).all())), None)
-    if kind not in CONVERSIONS and half and kind != "one-hot":
+    if kind not in CONVERSIONS and half:
         text += f", in {half}: a margin below its rounding says nothing"
-    step = None if kind == "one-hot" else grid(answers)
-    shown = None if kind == "one-hot" else shown_classes(answers)
-    text += f"; only the {shown} largest of {answers.shape[1]} are given" if shown and shown > 1 else ""
-    if step:
+    if step := grid(answers):
         text = (
             f"{text}, rounded to multiples of {step:.2g}: changes below that do not show, so neither gradients nor scores lead "
             "an attack; return them unrounded"
         )
-    if shown == 1:
-        cause = "the answers give the score of the named class alone"
-        text = f"{text}; {cause}, so how near another class comes does not show: return the scores of all classes"
-        return Finding(code=Code.ANSWERS, passed=False, text=text, figure=step, cause=cause)
     return Finding(code=Code.ANSWERS, passed=not step, text=text, figure=step)
-
-
-def shown_classes(answers: Tensor) -> int | None:
-    """Number of the largest answers that a service gives, where it leaves out the others or makes them equal.
-
-    It is None where more than all but one are given, or where their number differs between inputs, as rounding makes it.
-    """
-    if len(answers) < MIN_ROWS or answers.shape[1] < MIN_CLASSES:
-        return None
-    low, high = answers.amin(1, keepdim=True), answers.amax(1, keepdim=True)
-    counts = (answers > low + ROUNDING * (high - low)).sum(1)
-    most = int(counts.max())
-    usual = float((counts == most).float().mean()) >= USUAL
-    return most if usual and 0 < most < answers.shape[1] - 1 else None
 
 
 def grid(answers: Tensor) -> float | None:

@@ -14,20 +14,17 @@ line is the first step of decision-based attacks (Brendel et al. 2018, section 3
 Figures: docs/results/deciding-scores.md.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from brinell.core import losses
 from brinell.core.checks import ERROR_RATE, TOO_FEW, Code, Finding, exact_test
 from brinell.core.domain import Domain
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.engine.context import CheckContext, NotMadeError
 
 LINES = 32
@@ -58,10 +55,6 @@ REMEDY = "the scores do not tell how near the decision is; attack by labels alon
 
 SURVIVORS, EXAMPLES = 32, 16
 """Largest numbers of robust samples that the check after the attacks asks about, and of adversarial examples."""
-STEPS = (0.5, 0.5, 0.25)
-"""Attack steps that lead to the best point of a robust sample, as shares of the budget."""
-BEYOND = 8.0
-"""The line through the best point ends at this multiple of its distance, within the bounds of the data."""
 
 
 @dataclass(frozen=True)
@@ -221,11 +214,6 @@ def crossing_lines(lines: Lines) -> Lines:
     return Lines(lines.ids[differ], lines.start[differ], lines.end[differ], lines.first[differ], lines.last[differ])
 
 
-def join_lines(parts: Sequence[Lines]) -> Lines:
-    """The lines of all parts."""
-    return Lines(*(torch.cat([getattr(part, name) for part in parts]) for name in ("ids", "start", "end", "first", "last")))
-
-
 def boundary_margin(context: CheckContext) -> Finding:
     """The margin that the model shows reaches zero where its decision changes, on lines between clean inputs."""
     context.require(Access.SCORES)
@@ -234,82 +222,63 @@ def boundary_margin(context: CheckContext) -> Finding:
     return check_margin(context.oracle, context.batch, context.first[0], context.domain, context.rng, free=free)
 
 
-def check_margin(oracle: Oracle, batch: Batch, logits: Tensor, domain: Domain, rng: Streams, *, free: bool) -> Finding:
+def check_margin(
+    oracle: Oracle,
+    batch: Batch,
+    logits: Tensor,
+    domain: Domain,
+    rng: Streams,
+    *,
+    free: bool,
+    code: Code = Code.BOUNDARY,
+    fewest: int = MIN_LINES,
+) -> Finding:
     """Judge the margin on the lines between inputs of different classes.
 
     If all inputs are of one class, the lines end at random inputs or at what mirrors the input in the bounds of the data.
 
     Args:
         oracle: of a ledger whose threat is the whole domain.
-        batch: n clean inputs.
+        batch: n inputs.
         logits: (n, classes): the answers to them.
         domain: the domain of the inputs.
         rng: one stream per sample.
         free: True if every value of an input may change.
+        code: the check.
+        fewest: the number of lines with which it can pass.
     """
-    lines, description = lines_between(oracle, batch, logits, free=free), "lines between inputs of different classes"
+    description = "lines between robust samples, others and adversarial examples"
+    if code == Code.BOUNDARY:
+        description = "lines between inputs of different classes"
+    lines = lines_between(oracle, batch, logits, free=free)
     if not len(lines.ids):
         description = "lines from the inputs, which are all of one class, to others"
         low, high = domain.bounds(batch.x)
         random = low + (high - low) * rng.fold("line ends").uniform(*batch.x.shape[1:])
         starts = batch.ids[:LINES], batch.x[:LINES]
-        lines = join_lines([_lines_to(oracle, *starts, end[:LINES], logits[:LINES]) for end in (random, low + high - batch.x)])
+        parts = [
+            crossing_lines(Lines(*starts, end[:LINES], logits[:LINES], oracle.scores(starts[0], end[:LINES])))
+            for end in (random, low + high - batch.x)
+        ]
+        lines = Lines(*(torch.cat([getattr(part, name) for part in parts]) for name in vars(parts[0])))
     if not len(lines.ids):
         raise NotMadeError("the inputs and random ones are of one class")
-    return judge_crossings(Code.BOUNDARY, find_crossings(oracle, lines, lead(logits).median()), description)
+    return judge_crossings(code, find_crossings(oracle, lines, lead(logits).median()), description, fewest)
 
 
 def survivor_margin(context: CheckContext) -> Finding:
-    """The same near the samples that attacks left, and on the way to adversarial examples.
+    """The same on lines between samples that attacks left, others, and adversarial examples.
 
     The check before the attacks asks about lines between clean inputs. If scores do not decide near a tenth of the samples, these
-    are a large part of those that are robust in the end. So lines lead from the clean input through the best point of a few
-    attack steps and on, until the class changes; where it does not, from that point to an adversarial example of another sample;
-    and from clean inputs to the adversarial examples that attacks found for them. The last samples of the context's batch are
-    those of its adversarial inputs, the others are robust.
+    are a large part of those that are robust in the end.
     """
-    oracle, batch, adversarial = context.oracle, context.batch, context.adversarial
-    n, logits = len(batch) - len(adversarial), context.first[0]
-    survivors = batch.select(batch.ids[:n])
-    drawn = [_lines_to(oracle, batch.ids[n:], batch.x[n:], adversarial, logits[n:])]
-    best, remaining = survivors.x, survivors.ids
-    if context.model.access == Access.GRADIENTS:
-        radius = context.ledgers[0].threat.eps.clamp_max(context.eps)
-        budget = Threat(distance=context.distance, eps=radius, domain=context.domain).select(survivors.ids)
-        best = _climb(oracle, survivors, budget)
-        beyond = budget.domain.clamp(survivors.x + BEYOND * (best - survivors.x))
-        drawn.append(_lines_to(oracle, survivors.ids, survivors.x, beyond, logits[:n]))
-        remaining = remaining[~torch.isin(remaining, drawn[-1].ids)]
-    pool = torch.cat([adversarial, batch.x[n:], survivors.x])
-    for turn in range(2):
-        if len(remaining):
-            ends = pool[(remaining + turn * (len(pool) // 2 + 1)) % len(pool)]
-            drawn.append(_lines_to(oracle, remaining, best[remaining], ends, oracle.scores(remaining, best[remaining])))
-            remaining = remaining[~torch.isin(remaining, drawn[-1].ids)]
-    lines = join_lines(drawn)
-    if not len(lines.ids):
-        raise NotMadeError("no line from a robust sample leads to another class")
-    description = "lines from robust samples and to adversarial examples"
-    crossings = find_crossings(oracle, lines, lead(logits).median())
-    return judge_crossings(Code.SURVIVORS, crossings, description, fewest=1)  # of few robust samples it asks about all
+    free, oracle = context.model.domain.movable is None, context.oracle
+    return check_margin(
+        oracle, context.batch, context.first[0], context.domain, context.rng, free=free, code=Code.SURVIVORS, fewest=1
+    )
 
 
-def _lines_to(oracle: Oracle, ids: Tensor, start: Tensor, end: Tensor, first: Tensor) -> Lines:
-    """The lines on which the class changes; there may be none."""
-    last = oracle.scores(ids, end) if len(ids) else first
-    return crossing_lines(Lines(ids, start, end, first, last))
-
-
-def _climb(oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
-    """(n, *shape): where a few steps along the gradient of the margin lead within the budget."""
-    x = batch.x
-    for share in STEPS:
-        grad = oracle.gradient(batch.ids, x, losses.margin).grad.nan_to_num(0.0, 0.0, 0.0)
-        x = threat.project(x + threat.distance.ascent(grad) * per_sample(share * threat.eps, x), batch.x)
-    return x
-
-
-def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int = MIN_LINES) -> Finding:
+def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int) -> Finding:
     """The finding on these crossings; `description` says what lines they are on, `fewest` how many it takes to pass.
 
     One jump fails: it is a property of its line. Steep lines fail by an exact test at each of `NEAR`. Scores that change in

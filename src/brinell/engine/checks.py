@@ -9,11 +9,10 @@ the results of the attacks.
 import torch
 from torch import Tensor
 
-from brinell.core import losses
 from brinell.core.checks import ERROR_RATE, MIN_SAMPLES, TOO_FEW, Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
-from brinell.engine import answers, boundary, consistency, gradient_check, probes, rejection
+from brinell.engine import answers, boundary, consistency, gradient_check, probes
 from brinell.engine.context import Check, CheckContext, NotMadeError
 
 SAMPLES = 64
@@ -49,27 +48,16 @@ def random_answers(context: CheckContext) -> Finding:
 
 
 def kind_of_answers(context: CheckContext) -> Finding:
-    """Answers are neither rounded, nor labels, nor the score of one class alone."""
-    if context.model.access == Access.LABELS:
-        return answers.LABELS_ALONE
-    return answers.check_answer_kind(context.first[0], context.model)
-
-
-def one_hot_answers(context: CheckContext) -> Finding:
-    """Margins differ between inputs, that is, answers are more than a class."""
-    context.require(Access.SCORES)
-    batch = context.batch
-    if bool((batch.x == batch.x[0]).all()):
-        raise NotMadeError("it takes two different inputs")
-    lead = losses.margin(context.first[0], batch.y)
-    alike = bool(lead.amax() - lead.amin() <= 1e-6 * lead.abs().amax())
-    text = f"the margins of {len(lead)} answers differ"
-    if alike:
+    """Answers are neither rounded nor labels, and their margins differ between inputs."""
+    lead = boundary.lead(context.first[0])
+    is_constant = bool(lead.amax() - lead.amin() <= 1e-6 * lead.amax()) and bool((context.batch.x != context.batch.x[0]).any())
+    if context.model.access > Access.LABELS and is_constant:
         text = (
             f"all {len(lead)} answers have the same margin, as after an argmax: they say which class and not by how much, so "
             "neither gradients nor scores lead an attack; return what goes into the argmax"
         )
-    return Finding(code=Code.ONE_HOT, passed=not alike, text=text)
+        return Finding(code=Code.ANSWERS, passed=False, text=text, cause="the answers name a class and carry no scores")
+    return answers.check_answer_kind(context.first[0], context.model)
 
 
 def gradients_inside(context: CheckContext) -> Finding:
@@ -122,24 +110,26 @@ def gradient_mismatch(context: CheckContext) -> Finding:
     _require_gradient(context)
     n, limit = len(context.batch), gradient_check.MAX_DISAGREEMENT
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
+    figure, wrong = None, False
     if not bool(context.oracle.active(context.batch.ids).any()):
-        return _passed_mismatch(n, f"all of {n} samples fall within a few steps along the gradient, so it leads")
-    if not check.is_doubtful():
-        return _passed_mismatch(n, "the margin changes as the gradient foretells, by finite differences")
-    verdict = check.full_check()
-    if verdict.disagreement != verdict.disagreement:
-        raise NotMadeError("within the budget hardly an answer changes by more than it is rounded")
-    text = f"finite differences disagree with the gradient by {verdict.disagreement:.2f}, where 0 is perfect and 1 is chance"
-    if verdict.wrong:
-        text = f"{'; '.join(filter(None, (text, verdict.cause)))}: {REMEDY}"
+        text = f"all of {n} samples fall within a few steps along the gradient, so it leads"
+    elif not check.is_doubtful():
+        text = "the margin changes as the gradient foretells, by finite differences"
+    else:
+        figure, wrong = check.full_check()
+        if figure != figure:
+            raise NotMadeError("within the budget hardly an answer changes by more than it is rounded")
+        text = f"finite differences disagree with the gradient by {figure:.2f}, where 0 is perfect and 1 is chance"
+        text += f": {REMEDY}" if wrong else ""
+    few = n < MIN_SAMPLES and figure is None
     return Finding(
         code=Code.MISMATCH,
-        passed=not verdict.wrong,
-        text=text,
-        figure=verdict.disagreement,
+        passed=None if few else not wrong,
+        text=f"{TOO_FEW}: {text}" if few else text,
+        figure=figure,
         limit=limit,
         error_rate=ERROR_RATE,
-        cause=verdict.cause,
+        reason=TOO_FEW if few else None,
     )
 
 
@@ -153,7 +143,6 @@ def unconstrained_failure(context: CheckContext) -> Finding:
 BEFORE_ATTACKS: dict[Code, Check] = {
     Code.RANDOM: random_answers,
     Code.ANSWERS: kind_of_answers,
-    Code.ONE_HOT: one_hot_answers,
     Code.GRADIENTS_INSIDE: gradients_inside,
     Code.ZERO: zero_gradients,
     Code.SATURATED: saturated_logits,
@@ -162,10 +151,8 @@ BEFORE_ATTACKS: dict[Code, Check] = {
     Code.UNCONSTRAINED: unconstrained_failure,
     Code.BOUNDARY: boundary.boundary_margin,
     Code.DRIFT: consistency.answers_drift,
-    Code.PLACE: consistency.answers_by_place,
-    Code.COMPANY: consistency.answers_by_company,
+    Code.BATCH: consistency.answers_by_batch,
     Code.MODE: consistency.training_mode,
-    Code.REJECTION: rejection.rejection_jumps,
 }
 """The checks of a model on clean samples, in the order in which they are made: that of drift asks for early answers again.
 
@@ -181,15 +168,3 @@ def _share(code: Code, bad: Tensor, description: str, remedy: str) -> Finding:
 def _require_gradient(context: CheckContext) -> None:
     if not bool(probes.has_gradient(context.margin.grad).any()):
         raise NotMadeError("there is no gradient to follow")
-
-
-def _passed_mismatch(n: int, text: str) -> Finding:
-    few = n < MIN_SAMPLES
-    return Finding(
-        code=Code.MISMATCH,
-        passed=None if few else True,
-        text=f"{TOO_FEW}: {text}" if few else text,
-        limit=gradient_check.MAX_DISAGREEMENT,
-        error_rate=ERROR_RATE,
-        reason=TOO_FEW if few else None,
-    )

@@ -5,8 +5,8 @@ answer it the same each time. Batch norm in training mode, noise drawn by row fr
 queries violate this. Such a model is robust by accident of the batch size, and no other check notices, because the same batch
 gets the same answers.
 
-The checks use up to 64 samples: the first batches once more (drift), the same batches with rows reversed (place), the samples in
-other batches and a few alone (company). They cost at most four forwards a sample, and one more for each of `SINGLES` samples.
+The checks use up to 64 samples: the first batches once more (drift), the samples in other batches and rows, and a few alone
+(batch). They cost at most three forwards a sample, and one more for each of `SINGLES` samples.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ HALF_TOLERANCES = {torch.bfloat16: 8 * 2.0**-8, torch.float16: 8 * 2.0**-11}
 DRIFT_FACTOR = 3.0
 """Answers drift if early and late calls differ by more than this multiple of the differences within each group."""
 
-PREREQUISITES = (Code.RANDOM, Code.PLACE, Code.COMPANY, Code.DRIFT)
+PREREQUISITES = (Code.RANDOM, Code.BATCH, Code.DRIFT)
 """Checks that must pass before a repeated query of a clean input is informative."""
 
 
@@ -89,38 +89,18 @@ def answers_drift(context: CheckContext) -> Finding:
     return Finding(code=Code.DRIFT, passed=not drifts, text=text, figure=between, limit=limit)
 
 
-def answers_by_place(context: CheckContext) -> Finding:
-    """Answers do not depend on the row within a batch."""
-    limit, first = _require_steady(context).limit, context.answers[0]
-    if min(context.batch_size, len(first)) == 1:
-        return Finding(code=Code.PLACE, passed=True, text="every input is asked alone")
-    rows = torch.cat([part.flip(0) for part in torch.split(context.rows, context.batch_size)])
-    second = torch.empty_like(first)
-    second[rows] = context.ask(rows)
-    difference = answer_difference(first, second)
-    figure = float(difference.amax())
-    text = f"{len(first)} inputs are answered alike in another row of the same batch"
-    if figure > limit:
-        text = (
-            f"{int((difference > limit).sum())} of {len(first)} inputs are answered differently in another row of the same batch "
-            f"({count_changed(first, second)}): the model draws or looks up something by row, so what an attack reaches "
-            "depends on the order of the samples; take that out, or ask for one input at a time with --batch-size 1"
-        )
-    return Finding(code=Code.PLACE, passed=figure <= limit, text=text, figure=figure, limit=limit)
-
-
-def answers_by_company(context: CheckContext) -> Finding:
-    """Answers to a sample do not depend on the other samples of its batch."""
-    repeat, first, n = _require_steady(context), context.answers[0], len(context.batch)
-    if context.findings[Code.PLACE].passed is False:
-        raise NotMadeError("the answer depends on the place in the batch already")
+def answers_by_batch(context: CheckContext) -> Finding:
+    """Answers to a sample depend neither on the other samples of its batch nor on its row there."""
+    if context.repeat is None or context.repeat.is_random or context.findings[Code.DRIFT].passed is False:
+        raise NotMadeError("the same input is answered differently each time")
+    repeat, first, n = context.repeat, context.answers[0], len(context.batch)
     if context.batch_size == 1:
-        return Finding(code=Code.COMPANY, passed=True, text="every input is asked alone (--batch-size 1)")
+        return Finding(code=Code.BATCH, passed=True, text="every input is asked alone (--batch-size 1)")
     if n == 1:
         raise NotMadeError("it takes two inputs")
     index, limit = context.rows, repeat.limit
     second = torch.empty_like(first)
-    for rows in (index[::2], index[1::2]):
+    for rows in (index[::2].flip(0), index[1::2].flip(0)):
         second[rows] = context.ask(rows)
     cause = ": it normalises by the batch (batch norm in training mode)" if repeat.by_batch else ""
     remedy = "; put the model in evaluation mode, or ask for one input at a time with --batch-size 1"
@@ -129,17 +109,17 @@ def answers_by_company(context: CheckContext) -> Finding:
         single = torch.cat([context.ask(row[None]) for row in sample])
     except ModelError as error:
         text = f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
-        return Finding(code=Code.COMPANY, passed=False, text=text)
+        return Finding(code=Code.BATCH, passed=False, text=text)
     difference, single_difference = answer_difference(first, second), answer_difference(first[sample], single)
     figure = max(float(difference.amax()), float(single_difference.amax()))
-    text = f"{n} inputs are answered alike in other batches, and {len(sample)} of them alone"
+    text = f"{n} inputs are answered alike in other batches and rows, and {len(sample)} of them alone"
     if figure > limit:
         text = (
-            f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch "
+            f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch or row "
             f"({count_changed(first, second)}), and {int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
             f"what an attack reaches depends on the batch size and on which samples are left{remedy}"
         )
-    return Finding(code=Code.COMPANY, passed=figure <= limit, text=text, figure=figure, limit=limit)
+    return Finding(code=Code.BATCH, passed=figure <= limit, text=text, figure=figure, limit=limit)
 
 
 def training_mode(context: CheckContext) -> Finding:
@@ -161,13 +141,6 @@ def training_mode(context: CheckContext) -> Finding:
             "is judged; let it answer alike, whether or not gradients are on"
         )
     return Finding(code=Code.MODE, passed=not parts and not by_gradients, text=text)
-
-
-def _require_steady(context: CheckContext) -> Repeat:
-    """The finding of the check of drift on a model that answers the same batch alike."""
-    if context.repeat is None or context.repeat.is_random or context.findings[Code.DRIFT].passed is False:
-        raise NotMadeError("the same input is answered differently each time")
-    return context.repeat
 
 
 def answer_difference(first: Tensor, second: Tensor) -> Tensor:

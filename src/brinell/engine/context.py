@@ -48,8 +48,6 @@ class CheckContext:
         rng: one stream per sample.
         batch_size: the most inputs shown to the model at once.
         on_pass: called with (forwards, backwards) after each batch.
-        reject: the class by which the model rejects inputs.
-        adversarial: (m, *shape) adversarial inputs for the last m samples.
         climbs_margins: True if attacks of the run follow gradients of margins, and not of the cross-entropy alone.
     """
 
@@ -63,20 +61,16 @@ class CheckContext:
         *,
         batch_size: int = 128,
         on_pass: Callable[[int, int], None] | None = None,
-        reject: int | None = None,
-        adversarial: Tensor | None = None,
         climbs_margins: bool = False,
     ) -> None:
         self.model, self.distance, self.eps, self.rng = model, distance, eps, rng
-        self.batch_size, self.reject, self.climbs_margins = batch_size, reject, climbs_margins
+        self.batch_size, self.climbs_margins = batch_size, climbs_margins
         self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
         self.ledgers: list[Ledger] = []
         """All ledgers, of which the costs are counted."""
         # Two of them, so that an input that fools the model by chance in one is not counted as a success in the other.
         self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
         self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
-        self.adversarial = self.batch.x[:0] if adversarial is None else self.ledgers[0].movable(adversarial)
-        """(m, *shape) adversarial inputs for the last m samples of the batch."""
         self.findings: dict[Code, Finding] = {}
         """The findings so far."""
         self.repeat: Repeat | None = None

@@ -24,7 +24,7 @@ from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.engine import boundary
 from brinell.engine.context import CheckContext, NotMadeError
-from brinell.engine.repair import DropHandler, Repair, attempt, disagreement_of
+from brinell.engine.repair import Repair, attempt, disagreement_of
 from brinell.engine.straight_through import StraightThrough
 
 SAMPLES = 32
@@ -150,11 +150,10 @@ def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
     )
 
 
-def find_deciding_scores(context: CheckContext, on_drop: DropHandler = lambda description: None) -> Repair | None:
+def find_deciding_scores(context: CheckContext) -> Repair | None:
     """Find the inner scores of a model whose maximum is its class; None if it computes none with gradients.
 
-    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree. `on_drop` is
-    called with candidates that the model fails with, and the reason.
+    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree.
     """
     model, x = context.model, context.clean.x
     low, high = model.domain.bounds(x)
@@ -163,11 +162,11 @@ def find_deciding_scores(context: CheckContext, on_drop: DropHandler = lambda de
     points = torch.cat([x[few], *((x + share * (random - x))[few] for share in DISTANCES)])
     context.further_forwards += 2 * len(points)
     best = None
-    for scores in (attempt(lambda: _list_candidates(model, points), DECIDING_SCORES, on_drop) or [])[:MOST]:
+    for scores in (attempt(lambda: _list_candidates(model, points)) or [])[:MOST]:
         candidate = DecidingModel(model, scores)
-        if not attempt(partial(_decides, context, candidate), DECIDING_SCORES, on_drop):
+        if not attempt(partial(_decides, context, candidate)):
             continue
-        disagreement = disagreement_of(context, candidate, on_drop)
+        disagreement = disagreement_of(context, candidate)
         if best is None or disagreement < best.disagreement:
             text = (
                 f"attacked with {DECIDING_SCORES}: their lead goes to zero at the decision boundary, and finite differences "

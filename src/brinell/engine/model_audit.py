@@ -53,8 +53,6 @@ class ModelAudit:
             failed = self.checks.failed_checks(state)
             self._note_skipped_stages()
             self.checks.adapt(failed, state)
-            if reason := self.checks.needless_reason:
-                self.progress.note(f"{self.source.name}: {reason}")
             plain = [stage for stage in self.plan.stages if not stage.waits]
             for stage in self.plan.stages:
                 if len(self.plan.levels):

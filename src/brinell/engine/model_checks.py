@@ -17,7 +17,7 @@ from brinell.core.record import CLEAN, Array, Outcome, has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine import boundary, clean_accuracy
-from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions, needless_stages
+from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions
 from brinell.engine.after_attacks import INPUTS, AfterContext, Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
@@ -28,7 +28,7 @@ from brinell.engine.deciding import find_deciding_scores, with_scores_of
 from brinell.engine.group_attack import make_criterion, predict
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.probe_ahead import SAMPLES as COMPARED
-from brinell.engine.probe_ahead import Lead, check_lead, is_ahead
+from brinell.engine.probe_ahead import check_lead, is_ahead
 from brinell.engine.repair import Repair, find_repair, with_surrogate
 from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
@@ -46,12 +46,8 @@ class ModelChecks:
         self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
         self.conditions: set[str] = set()
         """Conditions of waiting stages that hold (`engine.adaptive.When`)."""
-        self.needless: frozenset[str] = frozenset()
-        """Conditions whose stages cannot help on the model."""
         self.is_flat = False
         """True if no clean input has a gradient: stages for masked gradients that follow the model's own are left out."""
-        self.needless_reason = ""
-        """Why stages are left out, as a clause."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
         """The record of repairs in the manifest."""
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
@@ -72,9 +68,9 @@ class ModelChecks:
     def waits(self, stage: Stage) -> bool:
         """True if the stage waits for a condition that does not hold, or cannot help."""
         when = stage.turn.when
-        holds = when is None or (when in self.conditions and when not in self.needless)
         follows = stage.gradient == "own" and stage.attack.access == Access.GRADIENTS
-        return not holds or stage.gradient not in self.gradient_models or (when == "masked" and self.is_flat and follows)
+        holds = when is None or (when in self.conditions and not (when == "masked" and self.is_flat and follows))
+        return not holds or stage.gradient not in self.gradient_models
 
     def failed_checks(self, state: State) -> dict[str, str]:
         """Make the checks before the attacks; return the failed ones by code.
@@ -90,8 +86,7 @@ class ModelChecks:
         if self._right(state).any():
             context = self._context(state)
             self.progress.stage(self.source.name, "checks", len(context.batch), 29 * len(context.batch))
-            without = set() if self.source.reject is not None else {Code.REJECTION}
-            findings += context.make({code: check for code, check in BEFORE_ATTACKS.items() if code not in without})
+            findings += context.make(BEFORE_ATTACKS)
             forwards, backwards = forwards + context.costs[0], context.costs[1]
         self._keep(findings, forwards, backwards)
 
@@ -138,18 +133,10 @@ class ModelChecks:
             finding = Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust")
         else:
             index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
-            clean, adversarial = self._adversarial_examples()
-            x = torch.cat([self.audited.load(plan.ids[index]), clean])
-            y = torch.as_tensor(plan.labels[index], device=x.device).long()
-            context = CheckContext(
-                self.model,
-                Batch(ids=torch.arange(len(x), device=x.device), x=x, y=torch.cat([y, y.new_zeros(len(clean))])),
-                plan.distance,
-                float(plan.levels[-1] * np.median(plan.units[index])),
-                Streams.of(plan.request.seed, torch.arange(len(x), device=x.device)),
-                batch_size=self._sizer.size,
-                adversarial=adversarial,
-            )
+            x = torch.cat([self.audited.load(plan.ids[index]), *self._adversarial_examples()])
+            ids = torch.arange(len(x), device=x.device)
+            batch, rng = Batch(ids=ids, x=x, y=torch.zeros_like(ids)), Streams.of(plan.request.seed, ids)
+            context = CheckContext(self.model, batch, plan.distance, math.inf, rng, batch_size=self._sizer.size)
             (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
             costs = context.costs
         self._keep([finding], *costs)
@@ -224,24 +211,21 @@ class ModelChecks:
             return {}
         index, count = index[evenly_spaced(len(index), COMPARED)], len(index)
         x = self.audited.load(plan.ids[index])
+        y = torch.as_tensor(plan.labels[index], device=x.device).long()
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
         target = None if state.target is None else state.target[index]
-        lead = Lead(
-            batch=Batch(
-                ids=torch.arange(len(x), device=x.device), x=x, y=torch.as_tensor(plan.labels[index], device=x.device).long()
-            ),
-            threat=Threat(
-                distance=plan.distance,
-                eps=torch.as_tensor(plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device),
-                domain=self.model.domain,
-                criterion=make_criterion(target, x.device, self.source.reject, plan.threshold),
-            ),
-            reach=torch.as_tensor(reach[index], dtype=torch.float32, device=x.device),
-            count=count,
-            compared=compared,
+        threat = Threat(
+            distance=plan.distance,
+            eps=torch.as_tensor(plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device),
+            domain=self.model.domain,
+            criterion=make_criterion(target, x.device, self.source.reject, plan.threshold),
         )
+        reached = torch.as_tensor(reach[index], dtype=torch.float32, device=x.device)
         rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("probe ahead")
-        model = self.gradient_models["own"]
-        finding, *costs = self._sizer.fit(lambda: check_lead(model, opening, lead, passes, rng, batch_size=self._sizer.size))
+        model, counts = self.gradient_models["own"], (count, compared)
+        finding, *costs = self._sizer.fit(
+            lambda: check_lead(model, opening, batch, threat, reached, counts, passes, rng, self._sizer.size)
+        )
         self._keep([finding], *costs)
         return self._heed_probe(opening)
 
@@ -260,7 +244,7 @@ class ModelChecks:
         scores that are shown does not matter.
         """
         if not late:
-            self.needless, self.is_flat, self.needless_reason = needless_stages(self.run.manifest["checks"][self.source.name])
+            self.is_flat = Code.ZERO in failed and self._known[Code.ZERO]["figure"] == 1
         waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
         waits = any(stage.gradient == "repaired" for stage in waiting)
         needs_repair = failed.keys() & ((REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE))
@@ -268,7 +252,7 @@ class ModelChecks:
         repaired = self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
         if repaired is not None and repaired.decides and not late and failed.keys() & (DETACHED | COARSE):
             self._follow_deciding_scores(repaired.model, state)
-            self.is_flat, self.needless_reason = False, ""
+            self.is_flat = False
             failed, repaired = {code: text for code, text in failed.items() if code == Code.RANDOM}, None
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions |= conditions(
@@ -296,17 +280,14 @@ class ModelChecks:
 
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
         """Find a repair of the gradient or reject class that failed its check; record it in the manifest with its cost."""
-        context, drops, repaired = self._context(state), list[str](), None
+        context, repaired = self._context(state), None
         n, broken = len(context.batch), failed.keys() & (REPAIRABLE | COARSE)
         self.progress.stage(self.source.name, *(("repair", n, 120 * n) if broken else ("inner scores", n, 256)))
         if self.model.access == Access.GRADIENTS and self._seeks_scores:
-            repaired = find_deciding_scores(context, drops.append)
+            repaired = find_deciding_scores(context)
             repaired = repaired if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE) else None
         if repaired is None and failed.keys() & GRADIENT_FAILURES:
-            repaired = find_repair(context, drops.append)
-        if drops:
-            text = f"of the ways around the gradient, the model fails with: {'; '.join(dict.fromkeys(drops))}"
-            self.audited.note("checks", [Remark("ways-dropped", text)])
+            repaired = find_repair(context)
         costs = context.costs
         record = self._repair_record
         record |= {"forwards": record["forwards"] + costs[0], "backwards": record["backwards"] + costs[1]}
@@ -353,7 +334,6 @@ class ModelChecks:
             Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("checks"),
             batch_size=self._sizer.size,
             on_pass=self.progress.count_passes,
-            reject=self.source.reject,
             climbs_margins=any(
                 stage.attack.access == Access.GRADIENTS
                 and stage.settings().get("loss", "ce" if stage.attack.family == "budgeted" else "margin") != "ce"

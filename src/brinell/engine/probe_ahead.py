@@ -5,8 +5,6 @@ steps. So where a probe seems to be ahead, APGD on the margin attacks the same s
 probe is still ahead on counts (Croce & Hein 2020 compare success alone).
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from brinell import plugins
@@ -27,47 +25,44 @@ SAMPLES = 64
 """Largest number of samples on which both are compared."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lead:
-    """Samples on which a probe is ahead of the attacks before it."""
-
-    batch: Batch
-    """At most `SAMPLES` of them, with ids 0 to n-1."""
-    threat: Threat
-    """Their budgets and criterion."""
-    reach: Tensor
-    """(n,): margin that the probe reached, from which it counts as ahead; infinite where it broke the sample."""
-    count: int
-    """All on which it is ahead."""
-    compared: int
-    """All that it attacked."""
-
-
 def is_ahead(count: int, compared: int) -> bool:
     """True if a probe is ahead on more samples than on a healthy model."""
     return compared > 0 and exact_test(count, compared, LIMIT)[0]
 
 
-def check_lead(model: Model, opening: str, lead: Lead, passes: int, rng: Streams, *, batch_size: int) -> tuple[Finding, int, int]:
+def check_lead(
+    model: Model,
+    opening: str,
+    batch: Batch,
+    threat: Threat,
+    reach: Tensor,
+    counts: tuple[int, int],
+    passes: int,
+    rng: Streams,
+    batch_size: int,
+) -> tuple[Finding, int, int]:
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
     Args:
         model: the model that the attacks before the probe followed.
         opening: of the text, the probe as it is printed.
-        lead: where the probe is ahead.
+        batch: at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1.
+        threat: their budgets and criterion.
+        reach: (n,): margin that the probe reached, from which it counts as ahead; infinite where it broke the sample.
+        counts: the number of samples on which it is ahead, and of those that it attacked.
         passes: forwards and backwards that it spends on a sample at most.
         rng: one stream per sample.
         batch_size: the most inputs shown to the model at once.
     """
-    ledger = Ledger(model, lead.batch, lead.threat, batch_size=batch_size)
+    ledger = Ledger(model, batch, threat, batch_size=batch_size)
     climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)})
     climb(ledger.oracle(), ledger.batch, ledger.threat, rng)
-    behind = ledger.fooled | (ledger.best.margin >= lead.reach)
-    count = round(lead.count * float((~behind).float().mean()))
+    behind = ledger.fooled | (ledger.best.margin >= reach)
+    count, compared = round(counts[0] * float((~behind).float().mean())), counts[1]
     observation = (
-        f"{opening}which does not climb the loss, broke {count} of {lead.compared} samples or came nearer to it than APGD on the "
+        f"{opening}which does not climb the loss, broke {count} of {compared} samples or came nearer to it than APGD on the "
         "margin with as many passes"
     )
     remedy = "the gradients mislead, and attacks that follow them overestimate the model's robustness"
-    finding = Finding.of_share(Code.PROBE_AHEAD, count, lead.compared, LIMIT, observation, remedy, fewest=1)
+    finding = Finding.of_share(Code.PROBE_AHEAD, count, compared, LIMIT, observation, remedy, fewest=1)
     return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())
