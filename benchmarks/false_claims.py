@@ -9,9 +9,9 @@ from benchmarks.simulation import MEASURES, SAMPLES, Row, draw_errors, draw_unif
 from brinell.analysis.inference import Order, compare_groups, compare_rates, holm, order, significant
 from brinell.analysis.means import Mean, mean_difference, pseudo_values
 from brinell.analysis.proportions import mcnemar
-from brinell.analysis.ranks import chance, kendall_w, shuffled, spearman_test
+from brinell.analysis.ranks import spearman_test
+from brinell.analysis.standing import telling_budget
 from brinell.core.record import Array
-from brinell.studies.per_class.alignment import telling_budget
 
 MOST_ERRORS = 6.0
 """False claims that are allowed, in percent."""
@@ -58,7 +58,7 @@ def errors_of_study(repetitions: int, rng: np.random.Generator) -> Iterator[Row]
     """Models and classes of which two are alike at each end of the order."""
     for n in (100, 500):
         claims = _rate_of(lambda n=n: _claims_end(order_models(draw_errors(rng, _ends(4), n))), repetitions // 2)
-        yield Row("study, compare: the most robust of 4 models", f"{n} samples", claims)
+        yield Row("compare: the most robust of 4 models", f"{n} samples", claims)
     for n in (5, 10, 50):
         labels = np.repeat(np.arange(10), n)
 
@@ -66,27 +66,17 @@ def errors_of_study(repetitions: int, rng: np.random.Generator) -> Iterator[Row]
             values = (rng.random((4, len(labels))) < _ends(10)[labels]).mean(0)
             return _claims_end(compare_groups(values, labels, 0.0, 1.0))
 
-        yield Row("study: a class loses most or least (10 classes)", f"{n} samples a class", _rate_of(classes, repetitions // 2))
-    for n in (4, 5, 6, 10, 20):
+        yield Row(
+            "compare: a class loses most or least (10 classes)", f"{n} samples a class", _rate_of(classes, repetitions // 2)
+        )
+    for n in (5, 6, 10, 20):
 
         def correlated(n: int = n) -> bool:
-            figures = rng.normal(size=(4, n))
+            figures = rng.normal(size=(3, n))
             tests = [spearman_test(figures[0], figure, rng) for figure in figures[1:]]
-            return any(map(significant, holm([test.p for test in tests if test is not None])))
+            return any(map(significant, holm([p for p in tests if p is not None])))
 
-        yield Row("study: a figure goes with robustness (3 figures)", f"{n} models", _rate_of(correlated, repetitions))
-    labels = np.repeat(np.arange(10), 10)
-
-    def spreads() -> bool:
-        return _claims_spread(draw_errors(rng, np.full(4, 0.4), 100), labels, rng)
-
-    def agreement() -> bool:
-        robust = draw_errors(rng, np.full(4, 0.4), 100).astype(float)
-        observed = float(kendall_w(np.stack([robust[:, labels == index].mean(1) for index in range(10)], 1)))
-        return significant(chance(observed, kendall_w(shuffled(robust, labels, rng, 99))))
-
-    yield Row("study: a model has a spread beyond chance (4 models)", "10 samples a class", _rate_of(spreads, repetitions // 2))
-    yield Row("study: the models agree on the classes", "10 samples a class", _rate_of(agreement, repetitions))
+        yield Row("compare: a figure goes with robustness (2 figures)", f"{n} models", _rate_of(correlated, repetitions))
 
 
 BUDGETS = np.linspace(0, 1, 6)
@@ -111,29 +101,16 @@ def errors_at_default_budget(repetitions: int, rng: np.random.Generator) -> Iter
         )
         clean = rng.random((4, n)) < 0.95
         robust = clean[..., None] & (distances[..., None] > BUDGETS)
-        index = telling_budget(clean, robust, BUDGETS)
+        index = 1 + telling_budget(clean, robust[..., 1:])
         return robust[..., index], (clean & ~robust[..., index]).mean(0)
 
     for n in (100, 500):
         claims = _rate_of(lambda n=n: _claims_end(order_models(study(n, True)[0])), repetitions // 2)
-        yield Row("study at its default budget: the most robust of 4 models", f"{n} samples", claims)
+        yield Row("compare at its default budget: the most robust of 4 models", f"{n} samples", claims)
         claims = _rate_of(lambda n=n: _claims_any(order_models(study(n, False)[0])), repetitions // 2)
-        yield Row("study at its default budget: one of 4 models is above another", f"{n} samples", claims)
+        yield Row("compare at its default budget: one of 4 models is above another", f"{n} samples", claims)
     claims = _rate_of(lambda: _claims_any(compare_groups(study(100, False)[1], labels, 0.0, 1.0)), repetitions // 2)
-    yield Row("study at its default budget: one of 10 classes loses more than another", "10 samples a class", claims)
-
-    claims = _rate_of(lambda: _claims_spread(study(100, False)[0], labels, rng), repetitions // 2)
-    yield Row("study at its default budget: a model has a spread beyond chance (4 models)", "10 samples a class", claims)
-
-
-def _claims_spread(robust: Array, labels: Array, rng: np.random.Generator) -> bool:
-    """True if any model (models, n) is said to have a spread between its classes beyond chance."""
-    p_values = []
-    for model in robust:
-        rates = [model[labels == index].mean() for index in range(10)]
-        null = shuffled(model[None], labels, rng, 99)[:, 0]
-        p_values.append(chance(max(rates) - min(rates), null.max(1) - null.min(1)))
-    return any(map(significant, holm(p_values)))
+    yield Row("compare at its default budget: one of 10 classes loses more than another", "10 samples a class", claims)
 
 
 def _claims_any(objects: Order) -> bool:

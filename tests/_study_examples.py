@@ -31,6 +31,7 @@ EXAMPLES = {
     "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
     "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
     "claim": {"eps": "0.1", "level": "rows"},
+    "compare": {"run": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"]},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
     "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "dense-transfer": {"eps": "0.05", "attack": ["sea?steps=3"]},
@@ -38,11 +39,10 @@ EXAMPLES = {
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
     "smooth": {"model": SMALL, "samples": 6, "draws": 100, "first": 20},
-    "study": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"], "draws": 100},
     "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }
-OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "smooth", "study", "transfer"]
+OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "smooth", "transfer"]
 """Studies of classifiers that need nothing but a model and data."""
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
 AGENT = {

@@ -164,10 +164,10 @@ def transfer_run(finished_runs: Runs, patterns: Specs) -> Path:
 
 
 @pytest.fixture(scope="session")
-def study_run(finished_runs: Runs, patterns: Specs) -> Path:
+def compare_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Two models by class, and their agreement with each other."""
-    settings = {"eps": EPS, "attack": ["fgsm"], "draws": 100}
-    return finished_runs.make("study", lambda out: brinell.study(model=patterns.models, data=patterns.data, out=out, **settings))
+    settings = {"eps": EPS, "attack": ["fgsm"]}
+    return finished_runs.make("compare", lambda out: brinell.compare(patterns.models, data=patterns.data, out=out, **settings))
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def test_a_repr_is_a_line(result):
     assert text == str(result) and len(text) < 500 and "\n" not in text
     assert text.startswith("<Audit net: clean 100") and "at linf 0.3" in text and str(result.folder) in text
     assert re.search(r"rounding: .* \d checks? failed", text)
-    for part in (result.models[0], brinell.compare(result), brinell.gate(result, clean=0.1, model="net")):
+    for part in (result.models[0], brinell.gate(result, clean=0.1, model="net")):
         assert len(repr(part)) < 320
 
 
@@ -150,9 +150,9 @@ def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
     assert "<iframe" not in result._repr_html_() and "report.html" in result._repr_html_()
 
 
-def test_compare_gate_and_report_take_results_and_folders(result):
-    paired = brinell.compare(result, model_a="net", model_b="rounding")
-    assert paired == brinell.compare(result.folder, result.folder, model_a="net", model_b="rounding") == brinell.compare(result)
+def test_compare_gate_and_report_take_results_and_folders(result, tmp_path):
+    first, second = (brinell.compare(run, out=tmp_path / str(at)) for at, run in enumerate((result, result.folder)))
+    assert first.models == second.models and first.pairs == second.pairs
     assert brinell.gate(result, robust=0.0, eps=0.05, model="net", allow="classes-without-samples").checks
     assert not brinell.gate(result.folder, robust=0.99, model="net"), "a gate that fails is false"
     page = Path(brinell.report(result))
@@ -164,7 +164,7 @@ def test_compare_gate_and_report_take_results_and_folders(result):
         ),
         (lambda: brinell.gate(result, robust=0.1), "holds several models: name one of"),
         (lambda: brinell.report(3), "an object of type int is no run: give the folder"),
-        (lambda: brinell.compare("nowhere"), "nowhere is no run folder"),
+        (lambda: brinell.compare(["nowhere", result], out=tmp_path / "no"), "nowhere"),
     ):
         with pytest.raises(BrinellError, match=words):
             call()

@@ -26,10 +26,9 @@ brinell.harden(net, x, y, train=(x, y), optimizer="sgd", recipe="trades+awp").we
 brinell.epsilon((x, y), train=(x, y), norm=("linf", "l2"), allow=0.1).facts.notes
 passed: bool = brinell.gate(run, robust=0.4, baseline="EARLIER").passed
 brinell.verify(run.folder, net, (x, y), replay=3).problems
-brinell.compare(run, model_a="a", model_b="b").robust[0].difference
+brinell.compare([run, "digits-cnn"], at=0.1).models[0].rank
 brinell.export(run, "csv", out="figures").files
 brinell.corrupt(net, x, y, kind="published-fog", severity=(1, 2)).payload()
-brinell.study([run, "OTHER"], at=0.1).models[0].rank
 brinell.benchmark(net, (x, y), distortions="fog", patch=4, resume=True).levels
 brinell.audit(net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1).models[0].detectors
 brinell.train_agent(out="policy.safetensors", algorithm="none").training_queries
@@ -63,6 +62,6 @@ brinell.train_agent(algorithm="none")  # type: ignore[call-arg]
 brinell.data(x, y, kind="picture")  # type: ignore[arg-type]
 brinell.verify(run, replay="all")  # type: ignore[arg-type]
 brinell.compare(run, models="a")  # type: ignore[call-arg]
-brinell.study([run, 3])  # type: ignore[list-item]
+brinell.compare([run, 3])  # type: ignore[list-item]
 brinell.benchmark({"a": net}, (x, y))  # type: ignore[arg-type]
 brinell.audit(net, x, y, progress=print)  # type: ignore[arg-type]

@@ -14,19 +14,14 @@ from brinell.analysis.attainable import (
     smallest_mean,
     smallest_number,
     smallest_of_groups,
-    smallest_rank,
-    smallest_shuffle,
 )
 from brinell.analysis.inference import compare_groups, holm, significant
 from brinell.analysis.means import mean_difference
 from brinell.analysis.proportions import mcnemar
-from brinell.analysis.ranks import chance, spearman_test
 
 EXTREME = {
     "mean": (smallest_mean, lambda n: mean_difference(np.linspace(1, 1.01, n)).p),
     "mcnemar": (smallest_mcnemar, lambda n: mcnemar(n, 0)),
-    "rank": (smallest_rank, lambda n: test.p if (test := spearman_test(range(n), range(n), np.random.default_rng(0))) else 1.0),
-    "shuffle": (smallest_shuffle, lambda n: chance(1.0, np.zeros(n))),
     "groups": (smallest_of_groups, lambda n: compare_groups(np.repeat([0.0, 1.0], n), np.repeat([0, 1], n), 0.0, 1.0).p[0, 1]),
 }
 """For each test its smallest p-value, and the p-value of the data that are as clear as can be."""
@@ -49,8 +44,6 @@ def test_no_data_have_a_p_value_below_the_smallest(data):
     values = np.array(data.draw(st.lists(st.floats(-1, 1), min_size=n, max_size=n)))
     assert mean_difference(values).p >= smallest_mean(n) * (1 - 1e-9)
     assert mcnemar(int((values > 0).sum()), int((values < 0).sum())) >= smallest_mcnemar(n) * (1 - 1e-9)
-    test = spearman_test(values.tolist(), list(range(n)), np.random.default_rng(0))
-    assert test is None or test.p >= smallest_rank(n) * (1 - 1e-9)
 
 
 def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(subtests):

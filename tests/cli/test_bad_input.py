@@ -136,7 +136,7 @@ def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
         (["report", "{work}/nowhere"], "is no run folder: it has no manifest.json; brinell audit makes one"),
         (["report", "{work}"], "is no run folder: it has no manifest.json; name .*good, which it holds"),
         (["verify", "{work}/nowhere"], "is no run folder"),
-        (["compare", "{work}", "{work}"], "is no run folder"),
+        (["compare", "{work}", "{good}"], "is no run folder"),
         (["gate", "{work}", "--robust", "0.5"], "is no run folder"),
         (["gate", "{good}"], "a gate needs a condition"),
         (["gate", "{good}", "--robust", "50"], "50.*between 0 and 1"),
@@ -148,7 +148,7 @@ def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
         ),
         (["gate", "{good}", "--robust", "0.5", "--max-drop", "0.1"], "name one with --baseline RUN"),
         (["gate", "{good}", "--robust", "0.5", "--allow", "clean-acuracy"], "did you mean 'clean-accuracy'"),
-        (["compare", "{good}"], "contains 1 model: name a second run"),
+        (["compare", "{good}"], "a comparison needs two models or more, and .* has one, parabola"),
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
         (["adit"], "there is no command .adit., did you mean .audit."),
         (["report"], "Missing argument .RUN."),
@@ -172,7 +172,7 @@ def test_a_damaged_manifest(copy, refuse, subtests):
 
 def test_damaged_records(copy, refuse, subtests):
     truncate(part_of(copy, "records"))
-    for verb in ["report", "gate --robust 0.1", "compare {}"]:
+    for verb in ["report", "gate --robust 0.1", "compare digits-cnn"]:
         with subtests.test(verb=verb):
             verb, *options = verb.split()
             assert "was changed after the run ended" in refuse(verb, copy, *(word.format(copy) for word in options))

@@ -101,19 +101,18 @@ def test_report(copy, ask):
     assert "parabola" in page and "<script src=" not in page
 
 
-def test_compare(good, pair, ask, capsys):
+def test_compare(good, pair, ask, capsys, tmp_path):
     _, both = ask("audit", "--resume", "--out", pair)
     near_count, far_count = (model["robust_accuracy"][-1]["k"] for model in both["models"])
     assert [model["model"] for model in both["models"]] == ["near", "far"] and near_count < far_count
-    code, answer = ask("compare", pair, "--model-a", "near", "--model-b", "far")
-    assert code == 0 and answer["n"] == 24
-    assert all(row["only_a"] == 0 for row in answer["robust"]), "what holds near holds far"
-    assert any(row["only_b"] > 0 for row in answer["robust"])
-    assert ask("compare", pair)[1] == answer, "a run of two models compares them"
-    code, unchanged = ask("compare", good, pair, "--model-b", "near")
-    assert code == 0 and all(row["only_a"] == row["only_b"] == 0 for row in unchanged["robust"])
-    assert cli(["compare", str(pair)]) == 0
-    assert "24 common samples" in capsys.readouterr().out
+    code, answer = ask("compare", pair, "--out", tmp_path / "pair")
+    assert code == 0 and answer["n"] == 24 and [model["run"] for model in answer["models"]] == [str(pair)] * 2
+    (rows,) = (entry["robust"] for entry in answer["pairs"])
+    assert all(row["only_b"] == 0 for row in rows) and any(row["only_a"] > 0 for row in rows), "what holds near holds far"
+    code, unchanged = ask("compare", good, pair, "--out", tmp_path / "three")
+    assert code == 0 and len(unchanged["models"]) == 3
+    assert cli(["compare", str(pair), "--out", str(tmp_path / "text")]) == 0
+    assert "24 samples judged on every model" in capsys.readouterr().out
 
 
 def test_gate(good, ask, capsys):

@@ -145,7 +145,11 @@ def test_verbs_that_read_records_name_nothing(run_folder, tmp_path_factory, watc
         with subtests.test(verb=verb):
             tmp_path = tmp_path_factory.mktemp("case")
             folder = hostile(run_folder, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched_paths))
-            arguments = {"gate": ["--clean", "0", "--without-checks"], "compare": [str(run_folder)], "report": []}[verb]
+            arguments = {
+                "gate": ["--clean", "0", "--without-checks"],
+                "compare": [str(run_folder), "--out", str(tmp_path / "c")],
+                "report": [],
+            }[verb]
             assert cli([verb, str(folder), *arguments]) == 0
 
 

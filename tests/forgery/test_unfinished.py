@@ -24,8 +24,9 @@ def runs(tmp_path_factory):
     return folder / "run", copy
 
 
-def test_a_comparison_says_it(runs):
-    assert any("is not finished" in note for note in brinell.compare(*runs).notes)
+def test_a_comparison_says_it(runs, tmp_path):
+    with pytest.raises(RequestError, match="copy is not finished"):
+        brinell.compare(list(runs), out=tmp_path / "c")
 
 
 def test_a_study_refuses_it(runs, tmp_path_factory, subtests):

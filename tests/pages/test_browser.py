@@ -214,8 +214,8 @@ def test_studies_of_random_size_answer_first(browser, tmp_path, seed):
     sizes = random.Random(seed)
     models = [f"digits-cnn?width=4&seed={index}" for index in range(sizes.randint(2, 9))]
     calls = {
-        "study": lambda out: brinell.study(
-            model=models, samples=sizes.randint(10, 30), eps=f"0:0.3:{sizes.randint(2, 9)}", attack="fgsm", out=out
+        "compare": lambda out: brinell.compare(
+            models, samples=sizes.randint(10, 30), eps=f"0:0.3:{sizes.randint(2, 9)}", attack="fgsm", out=out
         ),
         "transfer": lambda out: brinell.transfer(model=models, samples=10, eps="0.1", out=out),
         "corrupt": lambda out: brinell.corrupt(

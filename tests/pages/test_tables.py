@@ -125,7 +125,7 @@ def test_the_table_of_comparisons():
 
     def compare() -> CompareResult:
         pairs = [numbers.make(PairedRate, eps=eps) for eps in EPS]
-        classes = [numbers.make(ClassComparison, difference=[0.5, 0.25], low=[0.1, 0.2], high=[0.3, None]) for _ in range(2)]
+        classes = [numbers.make(ClassComparison, difference=[0.5, 0.25], low=[0.1, 0.2], high=[0.3, 0.4]) for _ in range(2)]
         return numbers.make(CompareResult, clean=numbers.make(PairedRate), robust=pairs, per_class=classes)
 
     comparisons = [compare(), compare()]

@@ -49,6 +49,6 @@ def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], co
     for label, wrong in mutations(read_unsealed(file), count):
         write_unsealed(file, wrong)
         for verb in (["report"], ["gate", "--robust", "0"], ["verify"], ["compare"]):
-            arguments = [str(run)] if verb == ["compare"] else []
+            arguments = [str(run), "--out", str(tmp_path / "c" / str(refusals))] if verb == ["compare"] else []
             refusals += one_line(capsys, f"{verb[0]}: {label}", [verb[0], str(tmp_path / "run"), *arguments, *verb[1:]]) == 2
     assert refusals

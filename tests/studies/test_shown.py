@@ -11,13 +11,9 @@ from brinell.reports.html import page
 from brinell.store.differences import Difference
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.dry_run import lines as plan_lines
-from brinell.studies.comparison.terminal import lines as comparison_lines
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
 from brinell.studies.doctor.result import lines as doctor_lines
 from brinell.studies.gate.terminal import lines as gate_lines
-from brinell.studies.per_class import page as per_class_page
-from brinell.studies.per_class.page import tables
-from brinell.studies.per_class.terminal import lines as per_class_lines
 from brinell.studies.verification.result import Status, VerifyResult
 
 
@@ -45,12 +41,11 @@ def test_transfer(transfer_run):
     approve("transfer-varied", "\n\n".join(texts))
 
 
-def test_study(models_run, tmp_path):
-    result = brinell.study([models_run], out=tmp_path / "study", draws=100)
-    ranks = [rank for rank in result.ranks if not any("seconds" in name for name in rank.by)]
-    result = varied(result.model_copy(update={"ranks": ranks}))
-    texts = "\n".join(per_class_lines(result)), page_text(per_class_page.render(result)), *tables(result).values()
-    approve("study-varied", "\n\n".join(texts))
+def test_compare(models_run, tmp_path):
+    result = varied(brinell.compare(models_run, out=tmp_path / "compare"))
+    report = result.report()
+    texts = "\n".join(result.lines()), page_text(page(report)), *csv_files(report).values()
+    approve("compare-varied", "\n\n".join(texts))
 
 
 def test_claim(claim_run, tmp_path, monkeypatch):
@@ -81,13 +76,6 @@ def test_verification():
     statuses = [Status.PROVED, Status.CONSISTENT, Status.REFUSED, Status.CONSISTENT]
     results = [VerifyResult(status=status, passed=False, **common, **kind) for status, kind in zip(statuses, kinds, strict=True)]
     approve("verification", "\n\n".join("\n".join(result.lines()) for result in results), masks={})
-
-
-def test_comparison(models_run):
-    result = brinell.compare(models_run)
-    result = varied(result.model_copy(update={"certified": result.robust}))
-    result.certified[0] = result.certified[0].model_copy(update={"p": None})
-    approve("comparison", "\n".join(comparison_lines(result)))
 
 
 def test_gate():

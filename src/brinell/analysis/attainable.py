@@ -73,16 +73,6 @@ def smallest_mean(n: int) -> float:
     return 2.0 ** (1 - n) if n <= EXACT_GROUPS else 0.0
 
 
-def smallest_rank(n: int) -> float:
-    """Of a rank correlation of `n` pairs: one order of all, or its reverse."""
-    return min(1.0, 2 / math.factorial(n))
-
-
-def smallest_shuffle(n: int) -> float:
-    """Of `n` shuffles: none reaches the value."""
-    return 1 / (n + 1)
-
-
 def smallest_of_groups(n: int) -> float:
     """Of two groups of at most `n` samples: all values lie at opposite ends."""
     return float(compare_rates(np.array([0, n]), np.array([n, n])).p[0, 1])

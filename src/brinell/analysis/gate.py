@@ -353,13 +353,14 @@ def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate |
     if current.value is None or then.value is None:
         holder = "the run" if current.value is None else "the baseline"
         return check(False, f"no sample of {holder} was judged: audit the model on at least one sample")
-    if pair is not None and pair.difference is not None and pair.p is not None:
+    change, low = current.value - then.value, None
+    if pair is not None:
         change, low = pair.difference, pair.low
         beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
         evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
     else:
         interval = difference(current.k, current.n, then.k, then.n)
-        change, low = current.value - then.value, interval.low if interval else None
+        low = interval.low if interval else None
         beyond_chance = interval is not None and interval.high < 0
         evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
     too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12

@@ -1,14 +1,9 @@
-"""Ranks with ties, Spearman's correlation, Kendall's W, and what chance makes of both.
-
-How large would a figure be by chance if all classes were alike? Samples are assigned to classes at random (`shuffled`), each
-with the outcomes of all models, so that samples that are hard for every model do not make a class look hard.
-"""
+"""Ranks with ties, Spearman's correlation, its interval and its permutation test."""
 
 import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -58,83 +53,23 @@ def spearman_interval(rho: float, n: int, confidence: float = CONFIDENCE) -> Int
     return Interval(math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half))
 
 
-class RankTest(NamedTuple):
-    """A permutation test of a rank correlation."""
-
-    p: float
-    """Two-sided p-value: the share of all orders whose correlation is at least as far from 0."""
-    smallest: float
-    """The smallest p-value that any order of these values has: above the level, the test cannot tell anything."""
-
-
-def spearman_test(a: Sequence[float], b: Sequence[float], rng: np.random.Generator) -> RankTest | None:
-    """Test a Spearman correlation; None where it has no value.
+def spearman_test(a: Sequence[float], b: Sequence[float], rng: np.random.Generator) -> float | None:
+    """Two-sided p-value of a Spearman correlation: the share of orders that are at least as far from 0; None without a value.
 
     Every order of `b` is tried up to `EXACT` pairs; of more, `DRAWS` random ones, the given one counted with them.
     """
-    observed = spearman(a, b)
-    if observed is None:
+    if spearman(a, b) is None:
         return None
     if len(a) <= EXACT:
         orders = _all_orders(len(b))
     else:
         orders = rng.permuted(np.tile(np.arange(len(b)), (DRAWS + 1, 1)), axis=1)
         orders[0] = np.arange(len(b))
-    x, y = ranked(np.asarray(a, dtype=np.float64)), ranked(np.asarray(b, dtype=np.float64))
-    x, y = x - x.mean(), y - y.mean()
-    sums = np.abs((y[orders] * x).sum(1))
-    largest = max(float(np.sort(x) @ np.sort(y)), -float(np.sort(x) @ np.sort(y)[::-1]))
-    p, smallest = (float((sums >= limit - 1e-9).mean()) for limit in (abs(float(x @ y)), largest))
-    return RankTest(p, max(smallest, 1 / len(orders)))
+    x, y = (ranks - ranks.mean() for ranks in (ranked(np.asarray(side, dtype=np.float64)) for side in (a, b)))
+    return float((np.abs((y[orders] * x).sum(1)) >= abs(float(x @ y)) - 1e-9).mean())
 
 
 @functools.cache
 def _all_orders(n: int) -> Array:
     """(n!, n) int64: every order of n values."""
     return np.array(list(itertools.permutations(range(n))))
-
-
-def kendall_w(scores: Array) -> Array:
-    """Kendall's coefficient of concordance with the correction for ties (Kendall & Gibbons 1990, chapter 6).
-
-    Args:
-        scores: (..., raters, objects): what each rater says of each object.
-
-    Returns:
-        (...): 1 where all raters have one order, 0 where none shows through; NaN with one object, or where no rater tells any two
-        objects apart.
-    """
-    ranks = ranked(scores)
-    raters, objects = ranks.shape[-2:]
-    spread = ((ranks.sum(-2) - raters * (objects + 1) / 2) ** 2).sum(-1)
-    # Of a rater with ties, the variance of its ranks is smaller by exactly the correction: sum t^3 - t over its groups of ties.
-    most = raters * ((ranks - (objects + 1) / 2) ** 2).sum((-1, -2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(spread / most, dtype=np.float64)
-
-
-def shuffled(values: Array, labels: Array, rng: np.random.Generator, draws: int = DRAWS) -> Array:
-    """Means per class after samples are assigned to classes at random.
-
-    Args:
-        values: (models, samples): what is averaged.
-        labels: (samples,): the class of each.
-        rng: where the orders come from.
-        draws: how many.
-
-    Returns:
-        (draws, models, classes), the classes that occur ascending.
-    """
-    counts = np.unique(labels, return_counts=True)[1]
-    ends = np.cumsum(counts)
-    means = np.empty((draws, len(values), len(counts)))
-    for draw in range(draws):
-        sums = np.add.reduceat(values[:, rng.permutation(values.shape[1])].astype(np.float64), [0, *ends[:-1]], axis=1)
-        means[draw] = sums / counts
-    return means
-
-
-def chance(observed: float, draws: Array) -> float:
-    """P-value: the share of the draws that are at least as large as the observed value, which counts as a draw itself."""
-    finite = draws[np.isfinite(draws)]
-    return float((1 + (finite >= observed - 1e-12).sum()) / (1 + len(finite)))

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import ClaimingResult, Result
 
 ACCURACY = "accuracy"
@@ -369,20 +368,18 @@ class PairedRate(Result):
     """Samples on which neither is robust."""
     n: int
     """Samples judged on both: the denominator."""
-    missing: int
-    """Common samples that were not judged on one of the two."""
-    value_a: float | None
+    value_a: float
     """Robust accuracy of A on these samples."""
-    value_b: float | None
+    value_b: float
     """Robust accuracy of B on these samples."""
-    difference: float | None
-    """A minus B; null without samples."""
-    low: float | None
+    difference: float
+    """A minus B."""
+    low: float
     """Lower end of its 95 % interval (Newcombe, paired)."""
-    high: float | None
+    high: float
     """Upper end."""
-    p: float | None
-    """McNemar's exact p-value, two-sided; null without samples."""
+    p: float
+    """McNemar's exact p-value, two-sided."""
 
 
 class ClassComparison(OfClass):
@@ -392,13 +389,13 @@ class ClassComparison(OfClass):
     """Common samples of the class."""
     clean: PairedRate
     """Both models on untouched inputs."""
-    p_clean: float | None
-    """The p-value of `clean`, corrected for the number of classes (Holm); null without samples."""
-    difference: list[float | None]
+    p_clean: float
+    """The p-value of `clean`, corrected for the number of classes (Holm)."""
+    difference: list[float]
     """A minus B at each eps."""
-    low: list[float | None]
+    low: list[float]
     """Lower ends of the 95 % intervals."""
-    high: list[float | None]
+    high: list[float]
     """Upper ends."""
 
 
@@ -409,23 +406,13 @@ class CompareResult(Result):
     """Model A."""
     b: str
     """Model B."""
-    run_a: str
-    """Run folder of A."""
-    run_b: str
-    """Run folder of B."""
-    distance: str
-    """Norm in which eps is measured."""
     n: int
-    """Samples that are in both runs."""
+    """Samples that were judged on both at every common budget."""
     clean: PairedRate
     """The untouched inputs."""
     robust: list[PairedRate]
     """At each common eps, ascending."""
-    certified: list[PairedRate]
-    """What is proven, at each common eps above 0; empty unless both runs were made with `--certify`."""
     per_class: list[ClassComparison]
     """Classes with a common sample, by index; over the same eps as `robust`."""
-    attainable: list[Attainable]
-    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Differences between the two runs that affect the comparison."""

@@ -21,7 +21,7 @@ class Pair:
     a: str
     b: str
     rate: PairedRate
-    p_holm: float | None
+    p_holm: float
     words: str
     rates: list[tuple[str, PairedRate]]
     notes: list[str]
@@ -69,12 +69,10 @@ def _worst(model: ModelResult, index: int) -> tuple[Rate | None, str]:
 def pairs(result: AuditResult, comparisons: Sequence[CompareResult], index: int) -> list[Pair]:
     """The comparisons at one eps, with p-values corrected for their number."""
     selected = [next((p for p in c.robust if p.eps == result.models[0].eps[index]), c.robust[-1]) for c in comparisons]
-    p_values = [pair.p for pair in selected if pair.p is not None]
-    corrected = iter(holm(p_values))
+    corrected = holm([pair.p for pair in selected])
     text = dict(zip(result.models[0].eps, result.models[0].eps_text, strict=True)) if result.models else {}
     comparisons_at_eps = []
-    for c, pair in zip(comparisons, selected, strict=True):
-        p = next(corrected) if pair.p is not None else None
+    for c, pair, p in zip(comparisons, selected, corrected, strict=True):
         comparisons_at_eps.append(
             Pair(
                 a=c.a,
@@ -172,7 +170,7 @@ def checked(models: Sequence[ModelResult]) -> str:
 
 def ties(compared: Sequence[Pair]) -> str:
     """One sentence that names the pairs whose difference may be chance."""
-    alike = [f"{p.a} and {p.b}" for p in compared if p.p_holm is None or p.p_holm >= 0.05]
+    alike = [f"{p.a} and {p.b}" for p in compared if p.p_holm >= 0.05]
     if not alike:
         return f"All {len(compared)} pairs differ by more than chance."
     return (

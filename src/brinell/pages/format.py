@@ -280,10 +280,8 @@ def class_label(c: OfClass) -> str:
     return f"class {c.name}" if c.name == str(c.class_) else f"{c.name} (class {c.class_})"
 
 
-def verdict_of_pair(a: str, b: str, pair: PairedRate, p: float | None, eps_text: str) -> str:
+def verdict_of_pair(a: str, b: str, pair: PairedRate, p: float, eps_text: str) -> str:
     """Whether A is better than B at one eps, in a sentence."""
-    if pair.difference is None or p is None:
-        return f"{a} and {b} cannot be compared at {eps_text}: no sample was judged on both."
     first, worse = (a, b) if pair.difference >= 0 else (b, a)
     size = f"{100 * abs(pair.difference):.1f} points at {eps_text} (McNemar p {'= ' if p >= 1e-4 else ''}{p_value(p)})"
     if math.isclose(pair.difference, 0.0):

@@ -7,7 +7,7 @@ from typing import Any
 
 from brinell.core.outward import cell as safe_cell
 from brinell.reports.numbers import is_proportion
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Place, Points, PValue, Report, Seconds, Table
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 
@@ -50,7 +50,7 @@ def _parts(cells: Iterable[Any]) -> tuple[str, ...]:
     kinds = [value.value if isinstance(value, Detail) else value for value in cells]
     if any(is_proportion(value) for value in kinds):
         return COUNTED
-    return MEASURED if any(isinstance(value, Percent | Points | Measure) for value in kinds) else ("",)
+    return MEASURED if any(isinstance(value, Percent | Points | Measure | Place) for value in kinds) else ("",)
 
 
 def _value(cell: Any, part: str) -> Any:

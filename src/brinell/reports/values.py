@@ -64,6 +64,15 @@ class Points:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A rank with its interval."""
+
+    value: float
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class PValue:
     """A p-value, never rounded to 0."""
 

@@ -72,11 +72,11 @@ def test_proofs_stand_beside_attacks(runs, site):
     assert max((row["eps"], row["proven value"]) for row in proofs) == (6 / 255, certified.value)
 
 
-def test_pairs_are_those_of_compare(runs, site):
+def test_pairs_are_those_of_compare(runs, site, tmp_path):
     folder, _ = site
     (file,) = folder.glob("compare/*.json")
-    compared = brinell.compare(str(runs / "m0"), str(runs / "m1"))
-    by_eps = {pair.eps: pair for pair in compared.robust}
+    compared = brinell.compare([runs / "m0", runs / "m1"], out=tmp_path / "compare")
+    by_eps = {pair.eps: pair for pair in compared.pairs[0].robust}
     for row in json.loads(file.read_text()):
         pair = by_eps[row["eps"]]
         assert {row["only_a"], row["only_b"]} == {pair.only_a, pair.only_b} and row["p"] == pair.p and row["n"] == pair.n

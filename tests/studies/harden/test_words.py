@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import brinell
-from brinell.analysis.compare import _corrected
+from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, PairedRate, Share
 from brinell.core.domain import Domain
@@ -27,7 +27,6 @@ def pair(both_right, only_after, only_before, both_wrong):
         only_b=only_before,
         neither=both_wrong,
         n=n,
-        missing=0,
         value_a=(both_right + only_after) / n,
         value_b=(both_right + only_before) / n,
         difference=(only_after - only_before) / n,
@@ -39,12 +38,11 @@ def pair(both_right, only_after, only_before, both_wrong):
 
 def classes(**by_class):
     """The comparison of each class by its clean accuracy only."""
-    return _corrected(
-        [
-            ClassComparison(class_=index, name=name, n=pair.n, clean=pair, p_clean=pair.p, difference=[], low=[], high=[])
-            for index, (name, pair) in enumerate(by_class.items())
-        ]
-    )
+    corrected = holm([pair.p for pair in by_class.values()])
+    return [
+        ClassComparison(class_=index, name=name, n=pair.n, clean=pair, p_clean=p, difference=[], low=[], high=[])
+        for index, ((name, pair), p) in enumerate(zip(by_class.items(), corrected, strict=True))
+    ]
 
 
 NO_LOSS = "No class is shown to have lost accuracy on clean inputs."

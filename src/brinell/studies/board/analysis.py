@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.compare import paired
+from brinell.analysis.curve import RIGHT
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import OfClass, PairedRate, Rate
 from brinell.core.record import Array
@@ -281,6 +282,9 @@ def _pairs(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[PairP
     for task in tasks:
         entries = [entry for entry in task.entries if entry.attacked is not None and entry.attacked.ids]
         for first, second in _choose_pairs(entries):
+            columns = _common_states(first, second)
+            if not ((columns[0] <= RIGHT) & (columns[1] <= RIGHT)).any():
+                continue
             a, b = sorted((first, second), key=lambda entry: entry.figures.identity)
             shared.setdefault((a.figures.identity, b.figures.identity), []).append((task, a, b))
     for (name_a, name_b), members in sorted(shared.items()):
@@ -318,10 +322,14 @@ def task_notes(task: Task) -> Iterator[str]:
 
 def compare_entries(task: Task, a: Entry, b: Entry) -> PairedRate:
     """Two models in a task, paired by sample."""
+    return paired(*_common_states(a, b), task.eps)
+
+
+def _common_states(a: Entry, b: Entry) -> tuple[Array, Array]:
+    """States of both on their common samples."""
     (ids_a, states_a), (ids_b, states_b) = (unpack(entry.figures) for entry in (a, b))
-    common, rows_a, rows_b = np.intersect1d(ids_a, ids_b, return_indices=True)
-    columns = states_a[rows_a, 1 + a.position], states_b[rows_b, 1 + b.position]
-    return paired(columns[0], columns[1], task.eps)
+    _, rows_a, rows_b = np.intersect1d(ids_a, ids_b, return_indices=True)
+    return states_a[rows_a, 1 + a.position], states_b[rows_b, 1 + b.position]
 
 
 def pack(array: Array) -> str:

@@ -392,8 +392,6 @@ def _trained(result: HardenResult) -> PairedRate:
 
 
 def _change_text(quantity: str, pair: PairedRate) -> str:
-    if pair.difference is None or pair.low is None or pair.high is None:
-        return f"the change of the {quantity} is unknown."
     if pair.difference == 0:
         return (
             f"the {quantity} was {percent(pair.value_a)} before and after; with {counted(pair.n, 'sample')}, a change of "
@@ -425,7 +423,7 @@ def generalisation(rows: Sequence[Unseen]) -> str:
     if not unseen:
         return ""
     telling = [row for row in unseen if significant(row.p)]
-    gains, losses = ([row for row in telling if sign * (row.pair.difference or 0.0) > 0] for sign in (1, -1))
+    gains, losses = ([row for row in telling if sign * row.pair.difference > 0] for sign in (1, -1))
     text = (
         f"Under {counted(len(unseen), 'change')} that the training did not use, the model is significantly better in "
         f"{len(gains)} and worse in {len(losses)}"
@@ -437,10 +435,10 @@ def generalisation(rows: Sequence[Unseen]) -> str:
 
 def class_losses(per_class: Sequence[ClassComparison]) -> str:
     """A sentence on the classes whose clean accuracy fell significantly, or on their absence."""
-    lost = [one for one in per_class if significant(one.p_clean) and (one.clean.difference or 0.0) < 0]
+    lost = [one for one in per_class if significant(one.p_clean) and one.clean.difference < 0]
     if not lost:
         return "No class is shown to have lost accuracy on clean inputs." if per_class else ""
-    largest, *others = sorted(lost, key=lambda one: one.clean.difference or 0.0)
+    largest, *others = sorted(lost, key=lambda one: one.clean.difference)
     pair, names = largest.clean, [one.name for one in others]
     more = f" Class{'es' if len(names) > 1 else ''} {listed(names, MAX_NAMED)} also lost significantly." if names else ""
     return (

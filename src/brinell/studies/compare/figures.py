@@ -1,0 +1,191 @@
+"""Figures of a comparison from the states of the common samples: ranks of models and classes, and correlates."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from brinell.analysis.attainable import (
+    Attainable,
+    attainable,
+    pairs,
+    smallest_mcnemar,
+    smallest_of_groups,
+)
+from brinell.analysis.compare import Common, Side
+from brinell.analysis.curve import RIGHT, grid
+from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import compare_groups, holm
+from brinell.analysis.ranks import spearman, spearman_interval, spearman_test
+from brinell.analysis.results import ClassResult, OfClass, Rate
+from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class, rates
+from brinell.analysis.standing import Rank, Standing
+
+ENOUGH = 5
+"""Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
+LEAST_CORRELATED = 5
+"""Models from which on a correlation of their figures is told: of fewer, no order has a small p-value."""
+
+
+class ComparedModel(Result):
+    """One model on the common samples."""
+
+    model: str
+    """Name of the model, preceded by its run if two runs share it."""
+    run: str
+    """The run folder."""
+    architecture: str | None
+    """Architecture of the network; null if the run does not record it."""
+    parameters: int | None
+    """Number of weights; null if the run does not record it."""
+    clean: Rate
+    """Clean accuracy."""
+    robust: list[Rate]
+    """Robust accuracy at each budget."""
+    rank: Rank
+    """Rank at the compared budget, by McNemar's exact test of all pairs."""
+    rivals: list[str]
+    """Models that are not shown to be more or less robust at the compared budget."""
+    per_class: list[ClassResult]
+    """Results by class index. The total drop ends at the compared budget."""
+    mean_drop: float | None
+    """Mean of the total drop over the classes."""
+
+
+class ComparedClass(OfClass):
+    """One class over the models that are robust on a sample at the compared budget; over all if none is."""
+
+    n: int
+    """Number of samples of the class."""
+    clean: float | None
+    """Mean clean accuracy."""
+    mean_drop: float | None
+    """Mean total drop."""
+    rank: Rank | None
+    """Rank by the mean drop, the largest first; null if too few samples of the class can be lost."""
+    rivals: list[str]
+    """Classes that are not shown to lose more or less."""
+
+
+class Correlate(Result):
+    """Rank correlation of robust accuracy at the compared budget with another figure of the models (Spearman)."""
+
+    figure: str
+    value: float
+    low: float | None
+    """Lower end of the 95 % interval."""
+    high: float | None
+    """Upper end."""
+    p: float
+    """P-value of a permutation test, corrected for the number of figures (Holm 1979)."""
+    n: int
+    """Number of models."""
+
+
+def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel]:
+    """Each model on the common samples; `at` is the position of the compared budget."""
+    names = class_names(common.sides[0].manifest)
+    models = []
+    for index, side in enumerate(common.sides):
+        facts = next(entry for entry in side.manifest["models"] if entry["name"] == side.model)
+        cells = replace(
+            grid(side.records, side.manifest, side.model), labels=common.labels, clean=common.clean[index], eps=common.eps
+        )
+        classes = [
+            c.model_copy(update={"total_drop": minus(c.robust[at].value, c.clean.value)})
+            for c in per_class(cells, common.robust[index], names)
+        ]
+        models.append(
+            ComparedModel(
+                model=standing.names[index],
+                run=side.run,
+                architecture=facts.get("architecture"),
+                parameters=facts.get("parameters"),
+                clean=rates(common.clean[index][:, None], [0.0])[0],
+                robust=rates(common.robust[index], common.eps.tolist()),
+                rank=standing.rank(index),
+                rivals=standing.rivals(index),
+                per_class=classes,
+                mean_drop=mean([c.total_drop for c in classes]),
+            )
+        )
+    return models
+
+
+def names_of(sides: Sequence[Side]) -> list[str]:
+    """Names of the models, preceded by their runs where two have the same."""
+    models = [side.model for side in sides]
+    return [f"{side.run}: {side.model}" if models.count(side.model) > 1 else side.model for side in sides]
+
+
+def classes_of(models: Sequence[ComparedModel], common: Common, at: int) -> list[ComparedClass]:
+    """Each class over the models that rate it."""
+    raters = _raters(common, at)
+    clean, robust = common.clean[raters] == RIGHT, common.robust[raters, :, at] == RIGHT
+    right = clean.mean(0)
+    ranked = [c.class_ for c in models[0].per_class if right[common.labels == c.class_].sum() >= ENOUGH]
+    members = np.isin(common.labels, ranked)
+    order = compare_groups((clean & ~robust).mean(0)[members], common.labels[members], 0.0, 1.0) if ranked else None
+    names = {c.class_: c.name for c in models[0].per_class}
+    classes = []
+    for index, c in enumerate(models[0].per_class):
+        results = [models[rater].per_class[index] for rater in raters]
+        rank, rivals = None, []
+        if order is not None and c.class_ in ranked:
+            place = order.place(ranked.index(c.class_))
+            rank = Rank(rank=place.rank, low=place.low, high=place.high)
+            rivals = [names[ranked[rival]] for rival in order.rivals(ranked.index(c.class_))]
+        classes.append(
+            ComparedClass(
+                class_=c.class_,
+                name=c.name,
+                n=c.n,
+                clean=mean([result.clean.value for result in results]),
+                mean_drop=mean([result.total_drop for result in results]),
+                rank=rank,
+                rivals=rivals,
+            )
+        )
+    return classes
+
+
+def _raters(common: Common, at: int) -> list[int]:
+    """The models whose order of the classes says something: those with a robust sample, or all if none has one."""
+    robust = (common.robust[:, :, at] == RIGHT).any(1)
+    return np.flatnonzero(robust | ~robust.any()).tolist()
+
+
+def correlates_of(models: Sequence[ComparedModel], at: int, rng: np.random.Generator) -> list[Correlate]:
+    """Rank correlations of robust accuracy with the number of parameters and the clean accuracy, of five models or more."""
+    figures: dict[str, Callable[[ComparedModel], float | None]] = {
+        "the number of parameters": lambda model: model.parameters,
+        "clean accuracy": lambda model: model.clean.value,
+    }
+    correlates = []
+    for figure, read in figures.items():
+        known = [(model.robust[at].value or 0.0, value) for model in models if (value := read(model)) is not None]
+        a, b = [robust for robust, _ in known], [value for _, value in known]
+        value, p = spearman(a, b), spearman_test(a, b, rng)
+        if len(known) < LEAST_CORRELATED or value is None or p is None:
+            continue
+        low, high = spearman_interval(value, len(known)) or (None, None)
+        correlates.append(Correlate(figure=figure, value=value, low=low, high=high, p=p, n=len(known)))
+    corrected = holm([correlate.p for correlate in correlates])
+    return [correlate.model_copy(update={"p": p}) for correlate, p in zip(correlates, corrected, strict=True)]
+
+
+def families_of(models: int, classes: Sequence[ComparedClass], n: int) -> list[Attainable]:
+    """What so many models and samples can show at all."""
+    sizes = [c.n for c in classes if c.rank is not None]
+    largest = max(sizes, default=0)
+    claims = [
+        ("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar),
+        (
+            "class can be shown to lose more than another",
+            pairs(len(sizes)),
+            "samples of the largest class",
+            largest,
+            smallest_of_groups,
+        ),
+    ]
+    return [attainable(*claim) for claim in claims if claim[1]]

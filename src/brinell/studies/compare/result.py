@@ -1,0 +1,320 @@
+"""The result of a comparison and its report.
+
+manifest.json  the request, and the digest of the manifest of each run
+audit/         the audit of the models that had no run
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.attainable import sentences as impossible
+from brinell.analysis.compare import Side, align, pair
+from brinell.analysis.curve import eps_index
+from brinell.analysis.folder_result import ClaimingResult
+from brinell.analysis.indicators import caveat, checks_of
+from brinell.analysis.inference import significant
+from brinell.analysis.results import ClassComparison, CompareResult, Rate
+from brinell.analysis.standing import Rank, order_models, standing
+from brinell.core.errors import RequestError, option
+from brinell.manifest import Manifest, TableOf
+from brinell.reports import html
+from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
+from brinell.reports.phrases import who_leads
+from brinell.reports.values import Curve, Note, Percent, Place, Points, PValue, Report, Series, Table
+from brinell.store.folder import PAGE, Layout
+from brinell.studies.compare.figures import (
+    ComparedClass,
+    ComparedModel,
+    Correlate,
+    classes_of,
+    correlates_of,
+    families_of,
+    models_of,
+    names_of,
+)
+from brinell.studies.result import ReportedResult
+
+
+class CompareManifest(Manifest):
+    """The manifest of a comparison."""
+
+    request: dict[str, Any]
+    """All settings of the request."""
+    command: str
+    """The command line that repeats it."""
+    runs: TableOf[str]
+    """The digest of the manifest of each run; FOLDER is that of the comparison."""
+
+
+LAYOUT = Layout(verb="compare", noun="comparison", version=1, manifest=CompareManifest)
+
+
+class ComparedPair(CompareResult):
+    """Two of the models."""
+
+    p_holm: list[float]
+    """The p-values of `robust`, each corrected for the number of pairs (Holm 1979)."""
+
+
+class Comparison(ReportedResult, ClaimingResult):
+    """What `brinell compare --json` prints."""
+
+    folder: str
+    """The folder."""
+    data: str
+    """Name of the data."""
+    distance: str
+    """Distance in which budgets are measured."""
+    eps: list[float]
+    """Budgets that all runs have, ascending."""
+    eps_text: list[str]
+    """The budgets as they were asked."""
+    at: int
+    """Position of the budget at which models and classes are compared."""
+    n: int
+    """Number of samples that were judged on every model: the denominator of all figures."""
+    models: list[ComparedModel]
+    """The models in the order in which they were named; the first is the baseline."""
+    standing: list[str]
+    """The most robust models, ties, and who leads at other budgets."""
+    pairs: list[ComparedPair]
+    """Every pair; A is the model that was named later, so that a difference is a change from the earlier one."""
+    classes: list[ComparedClass]
+    """The classes, by index."""
+    correlates: list[Correlate]
+    """Empty with fewer than five models."""
+    notes: list[str]
+    """What is left out, and what limits the comparison."""
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The report as a terminal shows it, and the path of the page."""
+        yield from super().lines(verbose=verbose)
+        yield f"page: {self.folder}/{PAGE}"
+
+    def write(self) -> Path:
+        """Write the page and its tables into the folder."""
+        return html.write(Path(self.folder), self.report())
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
+        baseline, *others = self.models
+        changes = [_points(pair, self.at) for pair in self.pairs if pair.b == baseline.model]
+        p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.model]
+        order = sorted(range(len(self.classes)), key=lambda index: (self.classes[index].mean_drop or 0.0, index))
+        class_changes = [(_points(c, self.at),) for c in self.pairs[0].per_class] if two else [()] * len(order)
+        return Report(
+            verb="compare",
+            title=f"{counted(len(self.models), 'model')} on {self.data}",
+            subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared at {text}",
+            sentences=[*self.standing, *_class_sentences(self), *_correlate_sentences(self)],
+            blocks=[
+                Curve(
+                    title="Robust accuracy over the budgets",
+                    series=[
+                        Series(name=model.model, points=[(rate.eps, rate) for rate in _rates(model)]) for model in self.models
+                    ],
+                    ticks=list(zip(self.eps, self.eps_text, strict=True)),
+                    axis=f"budget eps ({axis})",
+                ),
+                Table(
+                    title="The models",
+                    columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
+                    rows=[
+                        (model.model, model.clean, model.robust[self.at], _place(model.rank), change, p)
+                        for model, change, p in zip(self.models, [None, *changes], [None, *p_values], strict=True)
+                    ],
+                    text=f"Changes are from {baseline.model}, which was named first. Intervals of ranks hold together with "
+                    "95 %; they and p are by McNemar's test, corrected for all pairs.",
+                    name="models",
+                    terminal=True,
+                ),
+                Table(
+                    title=f"Class by class at {text}",
+                    columns=(
+                        "class",
+                        "samples",
+                        *(m.model for m in self.models),
+                        *["change, points"] * two,
+                        "mean drop, points",
+                        "rank",
+                    ),
+                    rows=[
+                        (
+                            self.classes[index].name,
+                            self.classes[index].n,
+                            *(model.per_class[index].robust[self.at] for model in self.models),
+                            *class_changes[index],
+                            Points(self.classes[index].mean_drop),
+                            _place(self.classes[index].rank),
+                        )
+                        for index in order
+                    ],
+                    text="Robust accuracy of each class. The mean drop from clean inputs is over the models that are robust on a "
+                    "sample. Rank 1 loses most; the intervals of all ranks hold together.",
+                    name="classes",
+                    heat=True,
+                ),
+                Table(
+                    title="Pair by pair",
+                    columns=("models", "eps", "first", "second", "change, points", "only the first", "only the second", "p"),
+                    rows=[
+                        (
+                            f"{pair.b} and {pair.a}",
+                            self.eps_text[index],
+                            Percent(rate.value_b),
+                            Percent(rate.value_a),
+                            _points(pair, index),
+                            rate.only_b,
+                            rate.only_a,
+                            PValue(pair.p_holm[index]),
+                        )
+                        for pair in self.pairs
+                        for index, rate in enumerate(pair.robust)
+                    ],
+                    text="Only the first: samples on which the first is robust and the second is not.",
+                    name="pairs",
+                    folded=not two,
+                    filter=not two,
+                ),
+                Table(
+                    title="Every class at every budget",
+                    columns=("model", "class", "name", "eps", "robust", "drop"),
+                    rows=[
+                        (model.model, c.class_, c.name, rate.eps, rate, drop)
+                        for model in self.models
+                        for c in model.per_class
+                        for rate, drop in zip(c.robust, c.drop, strict=True)
+                    ],
+                    name="per_class",
+                    page=False,
+                ),
+                Table(
+                    title="Where the models come from",
+                    columns=("model", "run", "architecture", "parameters", "mean drop, points"),
+                    rows=[(m.model, m.run, m.architecture, m.parameters, Points(m.mean_drop)) for m in self.models],
+                    name="sources",
+                    folded=True,
+                ),
+            ],
+            notes=[Note("comparison", "note", note) for note in self.notes],
+        )
+
+
+def _rates(model: ComparedModel) -> list[Rate]:
+    """Rates over the budgets, from the clean accuracy."""
+    return model.robust if model.robust[0].eps == 0 else [model.clean, *model.robust]
+
+
+def _place(rank: Rank | None) -> Place | None:
+    return None if rank is None else Place(rank.rank, rank.low, rank.high)
+
+
+def _points(comparison: CompareResult | ClassComparison, at: int) -> Points:
+    if isinstance(comparison, ClassComparison):
+        return Points(comparison.difference[at], comparison.low[at], comparison.high[at])
+    rate = comparison.robust[at]
+    return Points(rate.difference, rate.low, rate.high)
+
+
+def _class_sentences(result: Comparison) -> Iterator[str]:
+    """The classes that lose most and least, of those that have a rank."""
+    ranked = sorted((c for c in result.classes if c.rank is not None), key=lambda c: c.mean_drop or 0.0)
+    if len(ranked) < 2 or ranked[0].mean_drop == ranked[-1].mean_drop:
+        return
+    scope = "" if len(ranked) == len(result.classes) else f" of {len(ranked)} classes with enough samples"
+    for c, extreme, size, reverse, likewise in (
+        (ranked[0], "most", "largest", "less", "much"),
+        (ranked[-1], "least", "smallest", "more", "little"),
+    ):
+        drop = (
+            f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average, from {percent(c.clean)} on clean inputs"
+        )
+        if c.rivals:
+            rivals = f"{'class' if len(c.rivals) == 1 else 'classes'} {listed(c.rivals)}"
+            samples = counted(c.n, "sample")
+            yield f"Class {c.name} has the {size} drop{scope} ({drop}), but with its {samples} {rivals} may lose as {likewise}."
+        else:
+            yield f"Class {c.name} loses {extreme}{scope}: {drop}; each other class is shown to lose {reverse}."
+
+
+def _correlate_sentences(result: Comparison) -> Iterator[str]:
+    """What goes with robustness."""
+    for c in result.correlates:
+        size = f"Spearman {short(c.value)}, p {p_value(c.p)}, {counted(c.n, 'model')}"
+        if significant(c.p):
+            direction = "more" if c.value > 0 else "less"
+            yield f"{c.figure[0].upper()}{c.figure[1:]} goes with {direction} robustness ({size})."
+        else:
+            yield f"These models do not show whether {c.figure} goes with robustness ({size})."
+
+
+def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, seed: int = 0) -> Comparison:
+    """All figures of a comparison.
+
+    Args:
+        sides: the models with their runs, at least two.
+        folder: the folder, as the result reports it.
+        eps: the budget at which models and classes are compared; by default the telling one.
+        seed: seed of the orders that are drawn for a p-value.
+
+    Raises:
+        RequestError: the runs cannot be compared, or `eps` is not a budget of all runs.
+    """
+    common = align(sides)
+    above = np.flatnonzero(common.eps > 0)
+    texts = [common.texts[index] for index in above]
+    asked = None
+    if eps is not None and (asked := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
+        raise RequestError(f"{option('at')} is {eps:g}, which is no budget of all runs: choose one of {', '.join(texts)}")
+    ranking = standing(names_of(sides), common.clean, common.robust[:, :, above], texts, asked)
+    at = int(above[ranking.at])
+    models = models_of(common, ranking, at)
+    classes = classes_of(models, common, at)
+    p_values = [order_models(common.robust[:, :, index]).p for index in range(len(common.eps))]
+    return Comparison(
+        folder=folder,
+        data=str(sides[0].manifest["data"]["name"]),
+        distance=str(sides[0].manifest["distance"]),
+        eps=common.eps.tolist(),
+        eps_text=common.texts,
+        at=at,
+        n=len(common.labels),
+        models=models,
+        standing=who_leads(ranking),
+        pairs=[
+            ComparedPair(
+                **dict(pair(common, second, first)) | {"a": ranking.names[second], "b": ranking.names[first], "notes": []},
+                p_holm=[float(p[second, first]) for p in p_values],
+            )
+            for first in range(len(sides))
+            for second in range(first + 1, len(sides))
+        ],
+        classes=classes,
+        correlates=correlates_of(models, at, np.random.default_rng(seed)),
+        notes=[
+            *common.notes,
+            *_checks(sides, ranking.names),
+            *_without_robust(models, at),
+            *impossible(families_of(len(models), classes, len(common.labels))),
+        ],
+    )
+
+
+def _checks(sides: Sequence[Side], names: Sequence[str]) -> Iterator[str]:
+    """Checks that failed or were not made, once for all models that have the same."""
+    texts: dict[str, list[str]] = {}
+    for side, name in zip(sides, names, strict=True):
+        if text := caveat(checks_of(side.records, side.manifest, side.model)):
+            texts.setdefault(text, []).append(name)
+    yield from (f"{text}, for {listed(models)}" for text, models in texts.items())
+
+
+def _without_robust(models: Sequence[ComparedModel], at: int) -> Iterator[str]:
+    """A note on models without a robust sample, which do not count in the order of the classes."""
+    names = [model.model for model in models if not model.robust[at].k]
+    if names and len(names) < len(models):
+        yield f"no sample is robust on {listed(names)}: the drops of its classes are its clean accuracy and count in no mean"
