@@ -24,6 +24,7 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core import losses, norms
+from brinell.core.bounded import digest
 from brinell.core.contracts import Detector, Suspicion
 from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
@@ -38,7 +39,7 @@ from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.plan import open_distance
 from brinell.engine.sources import open_data
 from brinell.store import rows
-from brinell.store.files import digest, write_arrays
+from brinell.store.files import write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.run import Run
 from brinell.studies.audit_detectors import DetectorsRequest
