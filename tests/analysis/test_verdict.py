@@ -183,7 +183,7 @@ def test_scores_that_do_not_decide_are_said_with_what_to_do_next():
 
 
 def test_every_check_has_its_reason():
-    assert set(Code) - set(UNSTEADY) - set(BROKEN) == {Code.RANDOM, Code.SILENT, Code.TRANSFER}
+    assert set(Code) - set(UNSTEADY) - set(BROKEN) == {Code.RANDOM}
     assert not set(UNSTEADY) & set(BROKEN)
 
 

@@ -1,7 +1,5 @@
 """Models whose answers depend on company, place, mode or time are named as such; healthy ones, and noise, are not."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 from torch import nn
@@ -12,12 +10,11 @@ from _helpers import VECTOR, Recorder, batch_of, distance, mlp
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, ModelInfo
+from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.engine import consistency
-from brinell.engine.after_attacks import AfterContext, Identity, answers_by_device
 from brinell.engine.checks import BEFORE_ATTACKS
-from brinell.engine.context import CheckContext, NotMadeError
+from brinell.engine.context import CheckContext
 from brinell.models._torch_model import TorchModel
 
 SIX = Domain(kind="vector", shape=(6,))
@@ -237,35 +234,6 @@ def test_a_model_that_is_no_module_has_no_mode():
     context.make(CHECKS)
     findings = context.findings
     assert findings[Code.MODE].passed is None and findings[Code.BATCH].passed
-
-
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_model_that_answers_otherwise_on_another_device_is_named(stays):
-    """A model moves by its session; what stays behind answers differently. The device of the audit is one in name only here."""
-    model = Recorder(lambda x: torch.stack([x[:, 0], -x[:, 0]], 1), VECTOR)
-
-    @contextmanager
-    def session(device):
-        function = model.function
-        model.function = (lambda x: torch.stack([-x[:, 0], x[:, 0]], 1)) if stays else function
-        yield
-        model.function = function
-
-    class Device:
-        type = "other"
-
-    class TaggedTensor(torch.Tensor):
-        def to(self, device):
-            return self.as_subclass(torch.Tensor)
-
-    model.info = ModelInfo(session=session)
-    x = torch.rand(4, 2).as_subclass(TaggedTensor)
-    about = {"model": model, "beginning": Identity.of(model), "open_copy": None, "batch_size": 8, "eot": 1, "checks": {}}
-    about |= {"x": x, "clean": None, "kept": None}
-    finding = answers_by_device(AfterContext(device=Device(), **about))
-    assert finding.passed is not stays and ("4 classes changed" in finding.text) == stays
-    with pytest.raises(NotMadeError):
-        answers_by_device(AfterContext(device=torch.device("cpu"), **about))
 
 
 # In a run

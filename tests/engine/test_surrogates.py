@@ -1,5 +1,7 @@
 """Surrogates: which are refused before anything runs, what is said of them, and their mean."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access, ModelInfo
-from brinell.engine.surrogates import Opened, check_class_names, check_gradients, mean_of, surrogate_notes
+from brinell.engine.surrogates import check_class_names, check_gradients, mean_of, surrogate_notes
 from brinell.engine.texts import eps_text, norm_advice, norm_text
 from brinell.models._torch_model import TorchModel
 
@@ -51,13 +53,16 @@ def test_what_gives_no_gradients_is_refused():
 
 
 def test_what_is_said_of_surrogates_beside_models():
-    net, other, wide = Opened("net", "1", 3), Opened("other", "2", 3), Opened("wide", "3", 4)
+    def opened(name, digest, classes):
+        return SimpleNamespace(name=name, facts={"digest": digest, "classes": classes})
+
+    net, other, wide = opened("net", "1", 3), opened("other", "2", 3), opened("wide", "3", 4)
     assert surrogate_notes([other], [net]) == [] == surrogate_notes([], [net, wide])
-    (note,) = surrogate_notes([Opened("copy", "1", 3), other], [net])
+    (note,) = surrogate_notes([opened("copy", "1", 3), other], [net])
     assert note.startswith("the surrogate copy is the model under test itself") and "figures of net are white-box" in note
     for surrogates, models, words in [
         ([other, other], [net], "other is named twice"),
-        ([other, Opened("third", "2", 3)], [net], "is named twice"),
+        ([other, opened("third", "2", 3)], [net], "is named twice"),
         ([wide], [net], "wide tells 4 classes apart, and net 3"),
     ]:
         with pytest.raises(RequestError, match=words):

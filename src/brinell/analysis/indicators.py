@@ -26,15 +26,11 @@ UNFINISHED = 0.4
 NEEDED = frozenset(Code) - {
     Code.ANSWERS,
     Code.MODE,
-    Code.DEVICE,
     Code.PROBE_AHEAD,
     Code.INCOMPLETE,
-    Code.SILENT,
-    Code.TRANSFER,
 }
 """Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, two need a torch module or an accelerator, one is half of another, one needs two runs on one loss, and two need no
-measurement."""
+as well, one needs a torch module, one is half of another, and one needs two runs on one loss."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
@@ -51,12 +47,6 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         computed[Code.PROBE_AHEAD] = CheckResult(
             code=Code.PROBE_AHEAD, passed=True, text="no attack without gradients was ahead of those with them"
         )
-    computed[Code.SILENT] = CheckResult(
-        code=Code.SILENT, passed=True, text="cannot happen: the ledger notes every adversarial input that an attack asks about"
-    )
-    computed[Code.TRANSFER] = _not_made(
-        Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
-    )
     reason = _reason_without_checks(manifest, model, recorded)
     return [computed.get(code) or recorded.get(code) or _not_made(code, reason) for code in Code]
 

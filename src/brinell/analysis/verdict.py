@@ -20,7 +20,6 @@ UNSTEADY = {
     Code.FRESH: "a copy of the model that had answered nothing gives other answers",
     Code.BATCH: "answers depend on the other inputs of a batch, or on the position within it",
     Code.MODE: "the model is in training mode, or answers differently when gradients are requested",
-    Code.DEVICE: "the model answers differently on the CPU than on the device of the audit",
 }
 """Failed checks after which a figure may be wrong in either direction, the gravest first."""
 BROKEN = {

@@ -11,7 +11,7 @@ class Code(StrEnum):
     """The checks of an audit. A failed check means that robust accuracy may be overestimated.
 
     The checks up to `unconstrained-failure` run before the attacks, on at most 64 samples except for the first. The others run
-    afterwards, on the results and the model. The last two come from the literature and need no measurement here.
+    afterwards, on the results and the model.
     """
 
     CLEAN = "clean-accuracy"
@@ -64,13 +64,6 @@ class Code(StrEnum):
     FRESH = "fresh-copy"
     """The model opened anew answers adversarial inputs and robust samples of the run differently: the model counts, remembers or
     adapts, or it is another each time it is opened."""
-    DEVICE = "answers-by-device"
-    """The model's answers differ between CPU and accelerator. Not made in an audit on the CPU."""
-    SILENT = "silent-success"
-    """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
-    TRANSFER = "transfer-failure"
-    """An attack on a surrogate does not transfer (Pintor et al. 2022). Not checked: every attack here queries the model
-    itself, also when it follows the gradient of a surrogate."""
 
 
 GOOD = 0.2
@@ -88,7 +81,7 @@ WARNINGS = (ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
 
 
 ERROR_RATE = 1e-3
-"""Largest probability that one check fails on a healthy model: of 22 checks 2 % together."""
+"""Largest probability that one check fails on a healthy model: of 19 checks 2 % together."""
 MIN_SAMPLES = 12
 """Fewest samples with which a share can pass: with fewer, half of them could be bad without a failure."""
 TOO_FEW = "too few samples to tell"

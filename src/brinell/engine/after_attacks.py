@@ -1,8 +1,8 @@
 """Checks after the attacks: whether the model is still the one that was audited, and one like its copies.
 
 A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch; then attacks meet another model
-at each step, and each check that repeats a question meets the model after it saw clean inputs. So weights, early answers and
-device are compared with those of the beginning, and the model is opened anew, from its file or as a deep copy of what was in
+at each step, and each check that repeats a question meets the model after it saw clean inputs. So weights and early answers are
+compared with those of the beginning, and the model is opened anew, from its file or as a deep copy of what was in
 memory before the first question, and asked about inputs that the run keeps: adversarial ones, and robust samples. The audited
 model is asked the same in the same batches, so that no rounding explains a difference.
 """
@@ -17,17 +17,13 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import BatchError, MemoryShortError, ModelError, RequestError, SampleError
+from brinell.core.errors import BatchError, ModelError, RequestError, SampleError
 from brinell.core.model import Model
-from brinell.core.model import ask as ask_model
 from brinell.core.record import Records
 from brinell.engine.consistency import (
     ANSWER_TOLERANCE,
-    HALF_TOLERANCES,
     PREREQUISITES,
-    CallRecorder,
     answer_difference,
-    count_changed,
 )
 from brinell.engine.context import NotMadeError
 from brinell.engine.group_attack import predict
@@ -112,56 +108,28 @@ def changed_weights(context: AfterContext) -> Finding:
     return Finding(code=Code.WEIGHTS, passed=same, text=text)
 
 
-def answers_by_device(context: AfterContext) -> Finding:
-    """The model gives the same answers on the CPU as on the device of the audit, up to half precision."""
-    if context.device.type == "cpu":
-        raise NotMadeError("the audit runs on the processor")
-    processor, x = torch.device("cpu"), context.x[: context.batch_size]
-    context.forwards += 2 * len(x)
-    with torch.no_grad(), CallRecorder() as watch:
-        answers = ask_model(context.model, x.to(context.device)).cpu()
-        try:
-            with context.model.info.session(processor):
-                reference = ask_model(context.model, x).cpu()
-        except MemoryShortError as error:
-            raise NotMadeError(str(error)) from None
-    figure, limit = float(answer_difference(answers, reference).amax()), HALF_TOLERANCES[watch.half or torch.float16]
-    text = f"{len(x)} clean inputs are answered alike on {context.device.type} and on {processor.type}"
-    if figure > limit:
-        text = (
-            f"clean inputs are answered differently on {context.device.type} than on {processor.type} "
-            f"({count_changed(answers, reference)}): so the figures hold for this device alone; look for tensors that stay "
-            "behind when the model moves"
-        )
-    return Finding(code=Code.DEVICE, passed=figure <= limit, text=text, figure=figure, limit=limit)
-
-
 def drift_until_the_end(context: AfterContext) -> Finding:
     """Clean inputs are answered as at the beginning; what the check before the attacks found stays where they are."""
     before = Finding(**context.checks[Code.DRIFT]) if Code.DRIFT in context.checks else Finding.not_made(Code.DRIFT, "no sample")
     unsure = any(context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks)
     if context.eot > 1 or unsure or not len(context.x):
         return before
-    clean = context.clean
     try:
         logits = context.ask(context.model, context.x.to(context.device))
     except (SampleError, BatchError) as error:
         text = f"the model fails on a clean input that it answered at the beginning: {error}"
         return Finding(code=Code.DRIFT, passed=False, text=text)
     confidence, pred = losses.decision(logits)
-    first = torch.as_tensor(clean.clean_pred, device=logits.device).long()
+    first = torch.as_tensor(context.clean.clean_pred, device=logits.device).long()
     close = max(CONFIDENCE_TOLERANCE, context.limit)
     lead = logits.gather(1, pred[:, None]) - logits.gather(1, first[:, None])
     changed = lead[:, 0] > close * losses.scale(logits, first)
-    changed |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
+    changed |= (confidence - torch.as_tensor(context.clean.clean_confidence, device=logits.device)).abs() > close
     if not changed.any():
         return before
-    reason = "the model keeps something of what it is asked: audit it with that state fixed"
-    if context.model.info.server is not None:
-        reason = "it answers at random, or another one took its place in between: audit it again"
     text = (
         f"at the end the model answers {int(changed.sum())} of {len(changed)} clean inputs differently than at the beginning: "
-        f"{reason}"
+        "it keeps something of what it is asked, answers at random, or another one took its place; audit it with that state fixed"
     )
     return Finding(code=Code.DRIFT, passed=False, text=text)
 
@@ -198,7 +166,6 @@ def fresh_copy(context: AfterContext) -> Finding:
 
 AFTER_ATTACKS: dict[Code, Callable[[AfterContext], Finding]] = {
     Code.WEIGHTS: changed_weights,
-    Code.DEVICE: answers_by_device,
     Code.DRIFT: drift_until_the_end,
     Code.FRESH: fresh_copy,
 }

@@ -23,7 +23,7 @@ from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
-from brinell.engine.surrogates import Opened, check_class_names, check_gradients, surrogate_notes
+from brinell.engine.surrogates import check_class_names, check_gradients, surrogate_notes
 from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
 from brinell.engine.texts import norm_advice
 from brinell.engine.thresholds import check_threshold, resolve_threshold
@@ -179,9 +179,7 @@ def make_plan(
     check_names([source.name for source in sources])
     known = max(len(classes), int(labels.max(initial=0)) + 1)
     notes += [note for source in sources if (note := _extra_class_note(source, known))]
-    parts = ((*surrogates, *brought), sources)
-    opened = [[Opened(one.name, one.facts["digest"], one.facts["classes"]) for one in part] for part in parts]
-    notes += surrogate_notes(*opened)
+    notes += surrogate_notes((*surrogates, *brought), sources)
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])

@@ -1,29 +1,24 @@
 """Surrogates of an audit: what they must give, their relation to the models under test, and their mean."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, short
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
 
-TRIALS = 4
-"""Random inputs at which a surrogate is tried."""
+if TYPE_CHECKING:  # plan imports this module
+    from brinell.engine.plan import ModelSource
 
 
 def check_gradients(model: Model) -> None:
-    """Try a surrogate on random inputs.
-
-    Raises:
-        RequestError: it gives no gradients, or takes inputs of another shape.
-    """
+    """Refuse a surrogate that gives no gradients on random inputs, or takes inputs of another shape."""
     if model.access < Access.GRADIENTS:
         raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
-    x = random_inputs(model.domain, TRIALS).requires_grad_()
+    x = random_inputs(model.domain, 4).requires_grad_()
     try:
         with torch.enable_grad(), model.info.session(torch.device("cpu")):
             logits = ask(model, x)
@@ -48,32 +43,20 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
         )
 
 
-class Opened(NamedTuple):
-    """A model of the plan, as far as it is compared with others."""
-
-    name: str
-    digest: str
-    classes: int
-
-
-def surrogate_notes(surrogates: Sequence[Opened], models: Sequence[Opened]) -> list[str]:
-    """Notes on surrogates that are themselves models under test.
-
-    Raises:
-        RequestError: a surrogate has other classes than a model under test, or is named twice.
-    """
+def surrogate_notes(surrogates: Sequence["ModelSource"], models: Sequence["ModelSource"]) -> list[str]:
+    """Notes on surrogates that are models under test; refuses those with other classes, and two of one name or content."""
     notes = []
-    names, digests = [[surrogate[field] for surrogate in surrogates] for field in (0, 1)]
-    for name, digest, classes in surrogates:
+    names, digests = [one.name for one in surrogates], [one.facts["digest"] for one in surrogates]
+    for name, digest, one in zip(names, digests, surrogates, strict=True):
         if names.count(name) > 1 or digests.count(digest) > 1:
             raise RequestError(f"the surrogate {name} is named twice: name each once, and tell them apart by the option name=")
         for model in models:
-            if classes != model.classes:
+            if one.facts["classes"] != model.facts["classes"]:
                 raise RequestError(
-                    f"the surrogate {name} tells {classes} classes apart, and {model.name} {model.classes}: name a network with "
-                    "the classes of the model under test"
+                    f"the surrogate {name} tells {one.facts['classes']} classes apart, and {model.name} "
+                    f"{model.facts['classes']}: name a network with the classes of the model under test"
                 )
-            if digest == model.digest:
+            if digest == model.facts["digest"]:
                 notes.append(
                     f"the surrogate {name} is the model under test itself: attacks follow its own gradients, so the figures of "
                     f"{model.name} are white-box"
@@ -88,10 +71,8 @@ class MeanModel:
     info = ModelInfo()
 
     def __init__(self, models: Sequence[Model]) -> None:
-        self._models = tuple(models)
-        self.name = " and ".join(model.name for model in models)
-        self.domain: Domain = models[0].domain
-        self.classes = models[0].classes
+        self._models, self.name = tuple(models), " and ".join(model.name for model in models)
+        self.domain, self.classes = models[0].domain, models[0].classes
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs to (n, classes) logits."""

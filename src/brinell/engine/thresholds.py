@@ -7,16 +7,11 @@ from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
 from brinell.engine.request import Request
 
-TRUE = re.compile(r"true\s*<\s*(?P<value>[^<>=]+)")
-WRONG = re.compile(r"class\s*=\s*(?P<name>.+?)\s*>\s*(?P<value>[^<>=]+)")
+PATTERN = re.compile(r"(true\s*<|class\s*=\s*(?P<name>.+?)\s*>)\s*(?P<value>[^<>=]+)")
 
 
 def resolve_threshold(request: Request, classes: tuple[str, ...]) -> Threshold | None:
-    """The criterion of probability of a request; None if it has none.
-
-    Raises:
-        RequestError: it cannot be parsed, or goes with another criterion.
-    """
+    """The criterion of probability of a request; None if it has none. Refuses one beside another criterion."""
     for name in ("targeted", "reject_class"):
         if request.criterion is not None and getattr(request, name) is not None:
             raise RequestError(f"{option('criterion')} and {option(name)} each say what a success is: leave one of them out")
@@ -24,60 +19,38 @@ def resolve_threshold(request: Request, classes: tuple[str, ...]) -> Threshold |
 
 
 def parse_threshold(text: str | None, classes: tuple[str, ...]) -> Threshold | None:
-    """Parse a criterion of probability; None for None.
+    """Parse true<P, which also demands a wrong class, or class=NAME>P; None for None.
 
-    Args:
-        text: true<P, which also demands a wrong class, or class=NAME>P.
-        classes: names of the classes of the data.
-
-    Raises:
-        RequestError: another text, no probability, or an unknown class.
+    `classes` are the names of the data's classes; a class may be given by its number as well.
     """
     if text is None:
         return None
-    if match := TRUE.fullmatch(text.strip()):
-        value = _probability(text, match["value"])
-        return Threshold(true_below=value, text=f"true<{value:g}")
-    if match := WRONG.fullmatch(text.strip()):
-        value, index = _probability(text, match["value"]), _class_index(match["name"], classes)
-        name = classes[index] if index < len(classes) else str(index)
-        return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
-    raise RequestError(
-        f"criterion {text!r} is no threshold on a probability: write {option('criterion', TRUE_EXAMPLE)} or "
-        f"{option('criterion', WRONG_EXAMPLE)} for data with a class for each input"
-    )
-
-
-TRUE_EXAMPLE, WRONG_EXAMPLE = '"true<0.1"', '"class=NAME>0.9"'
-"""Criteria as a user types them."""
-
-
-def _probability(criterion: str, text: str) -> float:
+    match = PATTERN.fullmatch(text.strip())
+    if match is None:
+        true, wrong = option("criterion", '"true<0.1"'), option("criterion", '"class=NAME>0.9"')
+        raise RequestError(
+            f"criterion {text!r} is no threshold on a probability: write {true} or {wrong} for data with a class for each input"
+        )
     try:
-        value = float(text)
+        value = float(match["value"])
     except ValueError:
         value = float("nan")
     if not 0 < value < 1:
         raise RequestError(
-            f"criterion {criterion!r} needs a probability between 0 and 1, such as 0.1, and {text.strip()} is none"
+            f"criterion {text!r} needs a probability between 0 and 1, such as 0.1, and {match['value'].strip()} is none"
         )
-    return value
-
-
-def _class_index(name: str, classes: tuple[str, ...]) -> int:
-    if name in classes:
-        return classes.index(name)
-    if name.isdecimal():
-        return int(name)
-    raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: give a name or a number of a class")
+    name = match["name"]
+    if name is None:
+        return Threshold(true_below=value, text=f"true<{value:g}")
+    if name not in classes and not name.isdecimal():
+        raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: give a name or a number of a class")
+    index = classes.index(name) if name in classes else int(name)
+    name = classes[index] if index < len(classes) else name
+    return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
 
 
 def check_threshold(threshold: Threshold, model: str, classes: int, access: str) -> None:
-    """Refuse a criterion that a model's answers cannot meet or show.
-
-    Raises:
-        RequestError: the model lacks the class, or answers labels only.
-    """
+    """Refuse a criterion whose class the model lacks, or whose probabilities its labels do not show."""
     if access == "labels":
         raise RequestError(
             f"model {model} answers labels only, and criterion {threshold.text} is about probabilities: leave "
