@@ -179,7 +179,7 @@ def make_plan(
     check_names([source.name for source in sources])
     known = max(len(classes), int(labels.max(initial=0)) + 1)
     notes += [note for source in sources if (note := _extra_class_note(source, known))]
-    notes += surrogate_notes((*surrogates, *brought), sources)
+    notes += surrogate_notes(*([(one.name, one.facts) for one in part] for part in ((*surrogates, *brought), sources)))
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])

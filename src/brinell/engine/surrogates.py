@@ -1,7 +1,7 @@
 """Surrogates of an audit: what they must give, their relation to the models under test, and their mean."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +9,6 @@ from torch import Tensor
 from brinell.core.errors import ModelError, RequestError, short
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
-
-if TYPE_CHECKING:  # plan imports this module
-    from brinell.engine.plan import ModelSource
 
 
 def check_gradients(model: Model) -> None:
@@ -43,23 +40,27 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
         )
 
 
-def surrogate_notes(surrogates: Sequence["ModelSource"], models: Sequence["ModelSource"]) -> list[str]:
+Named = Sequence[tuple[str, Mapping[str, Any]]]
+"""Models of a plan: the name and the facts of each, as the manifest has them."""
+
+
+def surrogate_notes(surrogates: Named, models: Named) -> list[str]:
     """Notes on surrogates that are models under test; refuses those with other classes, and two of one name or content."""
     notes = []
-    names, digests = [one.name for one in surrogates], [one.facts["digest"] for one in surrogates]
-    for name, digest, one in zip(names, digests, surrogates, strict=True):
-        if names.count(name) > 1 or digests.count(digest) > 1:
+    names, digests = [name for name, _ in surrogates], [facts["digest"] for _, facts in surrogates]
+    for name, facts in surrogates:
+        if names.count(name) > 1 or digests.count(facts["digest"]) > 1:
             raise RequestError(f"the surrogate {name} is named twice: name each once, and tell them apart by the option name=")
-        for model in models:
-            if one.facts["classes"] != model.facts["classes"]:
+        for other, others in models:
+            if facts["classes"] != others["classes"]:
                 raise RequestError(
-                    f"the surrogate {name} tells {one.facts['classes']} classes apart, and {model.name} "
-                    f"{model.facts['classes']}: name a network with the classes of the model under test"
+                    f"the surrogate {name} tells {facts['classes']} classes apart, and {other} {others['classes']}: name a "
+                    "network with the classes of the model under test"
                 )
-            if digest == model.facts["digest"]:
+            if facts["digest"] == others["digest"]:
                 notes.append(
                     f"the surrogate {name} is the model under test itself: attacks follow its own gradients, so the figures of "
-                    f"{model.name} are white-box"
+                    f"{other} are white-box"
                 )
     return notes
 
