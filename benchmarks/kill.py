@@ -49,13 +49,11 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def read_rows(out: Path) -> Rows:
-    """The rows of each folder, those of the audits of a hardening too, without those of groups that a whole part holds."""
+    """The rows of each folder, those of the audits of a hardening too."""
     rows: Rows = {}
     for folder, name in itertools.product(FOLDERS, KEYS):
         files = sorted((out / folder).glob(f"{name}/*.parquet"))
-        parts = {path.stem.removeprefix("part-") for path in files if path.stem.startswith("part-")}
-        current = [path for path in files if not (path.stem.startswith("group-") and path.stem.split("-")[1] in parts)]
-        rows[f"{folder}/{name}"] = [row for path in current for row in pq.read_table(path, partitioning=None).to_pylist()]
+        rows[f"{folder}/{name}"] = [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
     return rows
 
 
@@ -93,7 +91,7 @@ def compare(expected: Path, actual: Path) -> list[str]:
 
 def is_leftover(path: Path) -> bool:
     """True if a finished run must not contain this file."""
-    return path.is_file() and (path.name.startswith("group-") or ".tmp" in path.name or path.suffix in (".tmp", ".part"))
+    return path.is_file() and (".parts" in path.parts or ".tmp" in path.name)
 
 
 # --- commands that are resumed ---------------------------------------------------------------------------------------
@@ -129,7 +127,7 @@ COMMANDS = {
 
 def start(words: str, out: Path) -> subprocess.Popen[str]:
     """Start a command, or resume it."""
-    resume = ["--resume"] if out.is_file() or (out / "manifest.json").exists() else []
+    resume = ["--resume"] if out.is_file() or any((out / name).exists() for name in ("manifest.json", ".parts/plan.json")) else []
     return measure.brinell(*words.split(), "--out", str(out), "--quiet", *resume)
 
 
@@ -181,8 +179,8 @@ def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, by
         return {"queries": str(queries).encode()}
     contents = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
     command.duplicates += count_duplicates(read_rows(out))
-    # Groups of a stage that is whole go into its part: their rows must be in it, which the end shows.
-    command.missing += sum("group-" not in name and contents.get(name) != content for name, content in before.items())
+    # What is in .parts goes into files of rows, which the end shows.
+    command.missing += sum(not name.startswith(".parts") and contents.get(name) != content for name, content in before.items())
     return contents
 
 

@@ -174,7 +174,7 @@ def record_page() -> str:
     outcomes = [[f"`{o.value}`", docs[o.name]] for o in Outcome]
     return (
         f"{NOTE}# Records\n\n"
-        "`records/part-*.parquet` in a run folder holds facts: a clean row for each sample, and a row for each\n"
+        "`records/*.parquet` in a run folder holds facts: a clean row for each sample, and a row for each\n"
         "sample and stage that attacked it. A stage with nothing to do has no file. Every figure of the report is\n"
         "computed from these rows. The table of each sample, attack and eps follows from them:\n"
         "`result.to_pandas(dense=True)` makes it.\n\n"

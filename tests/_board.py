@@ -4,7 +4,7 @@ import json
 
 from _forger import Forger
 
-BYTES = ("manifest.json", "report.html", "run.toml", "records/*.parquet", "arrays/part-*.safetensors", "tables/*.csv")
+BYTES = ("manifest.json", "report.html", "run.toml", "records/*.parquet", "arrays/*.safetensors", "tables/*.csv")
 FIGURES = ("outcome", "label", "clean_pred", "sample_id", "eps", "model", "attack", "distance")
 """Columns from which figures are counted."""
 
@@ -39,7 +39,7 @@ def cut_file(path, rng):
 
 def add_file(path, rng):
     """Put a file beside those of the inventory."""
-    file = path / ("records", "arrays")[rng.integers(2)] / f"part-{rng.integers(1 << 40):024x}.parquet"
+    file = path / ("records", "arrays")[rng.integers(2)] / f"{rng.integers(1 << 40):024x}.parquet"
     file.write_bytes(b"PAR1")
     return f"{file.name} added"
 
@@ -86,7 +86,7 @@ def change_table(path, rng):
 def change_manifest(path, rng):
     """Change a fact in the manifest, with or without a new seal."""
     manifest = json.loads((path / "manifest.json").read_text())
-    key = ("n", "eps", "request", "state", "schema", "verb", "distance", "stage")[rng.integers(8)]
+    key = ("n", "eps", "request", "schema", "verb", "distance", "stage")[rng.integers(7)]
     if key == "n":
         manifest["data"]["n"] += 1
     elif key == "eps":
@@ -96,7 +96,7 @@ def change_manifest(path, rng):
     elif key == "stage":
         manifest["stages"].pop()
     else:
-        manifest[key] = {"state": "running", "schema": 1, "verb": "nothing", "distance": "l2"}[key]
+        manifest[key] = {"schema": 1, "verb": "nothing", "distance": "l2"}[key]
     if key in ("schema", "verb") or rng.integers(2):
         (path / "manifest.json").write_text(json.dumps(manifest))
     else:

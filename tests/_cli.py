@@ -2,6 +2,8 @@
 
 import json
 
+from brinell.store.run_manifest import stage_files
+
 EPS = "0,0.05,0.1,0.2"
 ATTACKS = ["--attack", "fgsm", "--attack", "pgd?steps=3"]
 
@@ -13,9 +15,7 @@ def audit_arguments(work, out, *options, model="parabola", data="data.npz"):
 
 def part_of(copy, folder, attack="fgsm"):
     manifest = json.loads((copy / "manifest.json").read_text())
-    (stage,) = (stage for stage in manifest["stages"] if stage["name"] == attack)
-    (cell,) = stage["cells"].values()
-    return next((copy / folder).glob(f"part-{cell}*"))
+    return next((copy / folder).glob(f"{stage_files(manifest)[manifest['models'][0]['name'], attack]}*"))
 
 
 def truncate(file):

@@ -138,7 +138,7 @@ def edit_robustness(folder, rng):
                         row[name] = None
                 row |= {"outcome": "survived", "broken": None, "judge_forwards": 0, "margin": margin}
         write_table(file, pa.Table.from_pylist(rows, table.schema))
-    for file in sorted((folder / "arrays").glob("part-*")) if rng.random() < 0.7 else ():
+    for file in sorted((folder / "arrays").glob("*-0*")) if rng.random() < 0.7 else ():
         arrays = {name: array for name, array in load_file(file).items() if int(name.partition("/")[0]) not in sample_ids}
         write_arrays(file, arrays)
     return ("outcome", f"{len(sample_ids)} samples made robust, margin {margin}"), True
@@ -151,9 +151,7 @@ def add_file(folder, rng):
     """Put a file, or a changed copy of one, beside the others."""
     sources = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in (".parquet", ".safetensors", ".csv"))
     source = rng.choice(sources)
-    name = rng.choice(
-        [f"{source.stem}-x", f"{source.stem}-9999", f"group-{source.stem.partition('-')[2]}-0", "part-0", "clean-0", "more"]
-    )
+    name = rng.choice([f"{source.stem}-x", f"{source.stem}-9999", "1-01-fgsm", "9-00-clean", "more"])
     target = source.with_name(name + source.suffix)
     if rng.random() < 0.2:
         target = folder / name / source.name

@@ -12,6 +12,7 @@ from brinell.pages import html
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
 from brinell.store.run import LAYOUT
+from brinell.store.run_manifest import stage_files
 
 
 class Forger:
@@ -19,7 +20,7 @@ class Forger:
 
     def __init__(self, path):
         self.path = path
-        self.files = {file: pq.read_table(file) for file in sorted((path / "records").glob("part-*.parquet"))}
+        self.files = {file: pq.read_table(file) for file in sorted((path / "records").glob("*.parquet"))}
         self.rows = {file: table.to_pylist() for file, table in self.files.items()}
         self.manifest = json.loads((path / "manifest.json").read_text())
 
@@ -40,11 +41,13 @@ class Forger:
 
     def delete_inputs(self, samples, attack=None):
         """Delete the stored inputs of samples."""
-        cells = [stage["cells"] for stage in self.manifest["stages"] if attack in (None, stage["name"])]
-        for cell in cells:
-            for file in (self.path / "arrays").glob(f"part-{next(iter(cell.values()))}*"):
-                remaining = {name: array for name, array in load_file(file).items() if int(name) not in samples}
-                write_arrays(file, remaining)
+        for file in self.path.glob("arrays/*-0*.safetensors"):
+            if attack is None or file.stem.startswith(self.stem(attack)):
+                write_arrays(file, {name: array for name, array in load_file(file).items() if int(name) not in samples})
+
+    def stem(self, attack):
+        """The name of the files of an attack of the first model."""
+        return stage_files(self.manifest)[self.manifest["models"][0]["name"], attack]
 
     def first(self, attack="fgsm", outcome="broken"):
         return next(self.select(attack, outcome))
@@ -70,8 +73,7 @@ def whitewash(forger, samples, costs):
     """Make samples robust in every stage, with the rows of attacks that fail at the largest budget at these costs by stage."""
     largest = max(forger.manifest["eps"])
     for stage in forger.manifest["stages"]:
-        (cell,) = stage["cells"].values()
-        rows = next((rows for file, rows in forger.rows.items() if cell in file.name), None)
+        rows = next((rows for file, rows in forger.rows.items() if file.stem == forger.stem(stage["name"])), None)
         if rows is None:
             continue
         for sample in samples:

@@ -47,7 +47,6 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Listing = Annotated[list[T], Field(fail_fast=True)]
 TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
 Parts = Annotated[int, Field(ge=0, le=MOST_PARTS)]
-State = Literal["running", "finished"]
 
 
 class Content(BaseModel):
@@ -176,21 +175,19 @@ class Manifest(Content):
     version: Count = Field(alias="schema")
     """The version of the rows and of the manifest."""
     files: TableOf[str] = {}
-    """The digest of every file of rows, arrays and weights by its path in the folder, once the folder is finished."""
+    """The digest of every file of rows, arrays and weights by its path in the folder."""
 
 
 class GrowingManifest(Manifest):
-    """Manifest of a folder that is filled part after part."""
+    """Manifest of a folder that rows fill."""
 
     brinell: str
     """The version of Brinell."""
     revision: str | None
     """The commit of its source."""
-    state: State
-    """State of the run."""
     created: str
     """When it was begun."""
-    finished: str | None
+    finished: str
     """When it was finished."""
     command: str
     """The command line that repeats it."""

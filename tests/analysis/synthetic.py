@@ -27,7 +27,7 @@ def manifest(
         "schema": SCHEMA_VERSION,
         "brinell": "0.1.0",
         "revision": "0123456789abcdef+dirty",
-        "state": "finished",
+        "cell": "c" * 24,
         "created": "2026-01-02T03:04:05+00:00",
         "finished": "2026-01-02T03:05:06+00:00",
         "command": "brinell audit --data digits --model " + " --model ".join(models),
@@ -51,9 +51,8 @@ def manifest(
                 "parameters": 12345,
                 "classes": len(classes),
                 "access": "gradients",
-                "cells": {"clean": f"c{j}" * 8},
             }
-            for j, name in enumerate(models)
+            for name in models
         ],
         "distance": "linf",
         "eps": eps,
@@ -65,9 +64,8 @@ def manifest(
                 "settings": {"steps": 100},
                 "family": "budgeted",
                 "access": "gradients",
-                "cells": {name: f"{i}{j}" * 8 for j, name in enumerate(models)},
             }
-            for i, stage in enumerate(stages)
+            for stage in stages
         ],
         "skipped": [],
         "warnings": [],

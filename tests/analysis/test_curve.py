@@ -80,18 +80,6 @@ def test_states_follow_from_the_rows(synthetic):
                 assert cells.states[i, j].tolist() == states[stage, sample]
 
 
-def test_the_last_stage_with_rows_is_going_on_in_an_unfinished_run(synthetic):
-    for seed in range(5):
-        rows, manifest = random_run(synthetic, seed)
-        manifest["state"] = "running"
-        rows = synthetic.keep(rows, rows.attack != "fab")
-        cells = grid(rows, manifest, "m")
-        _, states = expected_states(rows, "m", (), going=1)
-        for i, stage in enumerate(STAGES):
-            for j, sample in enumerate(cells.ids.tolist()):
-                assert cells.states[i, j].tolist() == states[stage, sample]
-
-
 def test_the_dense_table_holds_every_cell_once(synthetic):
     rows, manifest = random_run(synthetic, 3)
     table = dense_table(rows, manifest)

@@ -87,7 +87,6 @@ def test_when_incomplete_optimisation_cannot_be_told(synthetic):
     assert single_stage.passed is None and "two gradient attacks" in single_stage.text
     nothing_left = check(Code.INCOMPLETE, *run(synthetic, np.full((2, N), 0.05)))
     assert nothing_left.passed and nothing_left.figure is None
-    assert check(Code.INCOMPLETE, *run(synthetic, state="running")).passed is None
 
 
 # 0.2 %: one sample of 20 has a probability of 4 %, two of 0.07 %.
@@ -209,7 +208,7 @@ def test_a_run_that_lists_no_checks_opens(synthetic):
     assert states[Code.ZERO] is False and states[Code.MISLEADING] is None and states[Code.INCOMPLETE]
     assert [warning.code for warning in result.warnings] == ["zero-gradients", "odd"], "a warning is told once"
     assert "1 check failed (zero-gradients), 14 could not be made" in str(result.caveat)
-    manifest["warnings"], manifest["state"] = [], "running"
+    manifest["warnings"] = []
     assert summarise_model(manifest, rows, "r", "m").caveat == "no checks were made"
 
 

@@ -119,15 +119,6 @@ def test_nothing_but_skipped_stages_is_no_robustness(small, synthetic):
     assert not result.complete
 
 
-def test_an_unfinished_stage_does_not_count_yet(small, synthetic):
-    rows, manifest = small
-    so_far = synthetic.keep(rows, (rows.attack != "apgd-dlr") | (rows.sample_id == 2))
-    result = summarise(manifest | {"state": "running"}, so_far, "x").models[0]
-    assert [(r.k, r.n) for r in result.robust_accuracy] == [(5, 6), (4, 6), (4, 6)]
-    assert not result.complete
-    assert not result.stages[1].finished and result.stages[1].accuracy is None
-
-
 def test_samples_without_any_row_are_missing(small):
     rows, manifest = small
     result = summarise(manifest | {"data": manifest["data"] | {"n": 8}}, rows, "x").models[0]

@@ -50,10 +50,6 @@ def test_statements(synthetic):
     assert statement() == (
         "At most 33.3 % of the inputs do not meet true<0.1 at 51/255: 1 of 6 meet it untouched, and attacks made 3 more meet it."
     )
-    assert (
-        statement(state="running")
-        == "At most 66.7 % of the inputs do not meet true<0.1 at 51/255 so far: the run is not finished."
-    )
     assert statement(np.zeros((2, 6))) == "Every clean input meets true<0.1, so nothing was attacked."
     assert statement(np.full((2, 6), 0.05)) == "Every input meets true<0.1 at 51/255."
     assert statement(eps=[0.0]).endswith("; nothing was attacked, since no budget is above 0.")
@@ -78,7 +74,6 @@ def test_notes_say_what_failed_and_what_is_missing(synthetic):
         manifest, synthetic.change(rows, failed, outcome="failed", broken=np.ma.masked), "r", "m"
     ).verdict_notes
     assert "5 of 6 samples could be judged; the figure is of these." in notes
-    assert summarise_model(manifest | {"state": "running"}, rows, "r", "m").verdict_notes == []
 
 
 def test_thresholds_of_another_criterion_are_refused():

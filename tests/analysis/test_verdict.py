@@ -256,11 +256,6 @@ def test_a_run_from_before_stages_waited(synthetic):
     assert [way.way for way in summarise_model(manifest, rows, "r", "m").ways_around] == ["answers alone"]
 
 
-def test_a_run_that_is_not_finished_from_records(synthetic):
-    manifest, rows = run(synthetic, state="running")
-    assert summarise_model(manifest, rows, "r", "m").verdict.endswith("the run is not finished.")
-
-
 def ways_by_hand(synthetic, stages, repair=None):
     """(kind, way) of each stage that goes around the gradient: an APGD stage, and then one with these changes."""
     breaks = np.full((len(stages), N), np.inf)

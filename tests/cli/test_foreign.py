@@ -13,7 +13,7 @@ import brinell
 from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.store import trust
-from brinell.store.run import Run
+from brinell.store.run import LAYOUT, Run
 
 EVIL = """
 import pathlib
@@ -115,7 +115,7 @@ def hostile(run_folder, folder, setting, text):
     written = trust.without_mark((folder / "run.toml").read_text()).splitlines()
     lines = [line for line in written if not line.startswith(f"{setting} =")]
     with somebody_else(folder.parent):
-        run.save_manifest()
+        LAYOUT.save(run.path, run.manifest)
         (folder / "run.toml").write_text(trust.add_mark(folder, "\n".join([*lines, f"{setting} = {json.dumps(value)}"]) + "\n"))
     return folder
 

@@ -10,7 +10,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.digits import Digits
-from brinell.engine.cells import clean_cell
+from brinell.engine.cells import plan_hash
 from brinell.engine.request import Request
 from brinell.engine.selection import choose_samples, stratified_order
 from brinell.models._torch_model import TorchModel
@@ -99,9 +99,9 @@ def test_a_plan_takes_them_and_its_cells_say_so():
     stratified, first = planned(SORTED, samples=20), planned(SORTED, samples=20, select="first")
     assert stratified.ids.tolist() == select_from(SORTED, samples=20).ids.tolist()
     assert stratified.labels.tolist() == SORTED[stratified.ids].tolist() and first.ids.tolist() == list(range(20))
-    assert clean_cell(stratified, stratified.models[0]) != clean_cell(first, first.models[0])
+    assert plan_hash(stratified) != plan_hash(first)
     another = planned(SORTED, samples=20, seed=3)
-    assert clean_cell(stratified, stratified.models[0]) != clean_cell(another, another.models[0])
+    assert plan_hash(stratified) != plan_hash(another)
 
 
 def test_classes_without_samples_are_told_before_the_first_attack():

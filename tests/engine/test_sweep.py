@@ -110,7 +110,7 @@ def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels)
     assert len(states) == 2 * len(x) * len(levels)
     for (_, _, sample, level), state in states.items():
         assert (state == B) == (margins[sample] < level)
-    assert not list(out.glob("*/group-*"))
+    assert not (out / ".parts").exists()
 
 
 # The sweep against separate runs
@@ -225,7 +225,7 @@ def test_eps_zero_alone(tmp_path):
     assert records.attack.tolist() == [CLEAN] * 5 and model.queries == 5 + probe_forwards, (
         "beyond a look each, and those of the checks"
     )
-    assert run.manifest["eps"] == [0.0] and run.manifest["state"] == "finished"
+    assert run.manifest["eps"] == [0.0]
 
 
 def test_everything_wrong_from_the_start(tmp_path):
@@ -398,7 +398,7 @@ def test_the_gallery_keeps_clean_inputs_of_the_fooled(tmp_path):
 def test_the_manifest_says_what_was_run(tmp_path):
     plan = plan_of(recorder(), X, Y, eps="0,8/255", attack=("fgsm",), seed=3)
     manifest = run_plan(plan, tmp_path / "run").manifest
-    assert manifest["state"] == "finished" and manifest["created"] <= manifest["finished"]
+    assert manifest["created"] <= manifest["finished"]
     assert manifest["seed"] == 3 and manifest["eps"] == [0, 8 / 255] and manifest["eps_text"] == ["0", "8/255"]
     assert manifest["data"]["n"] == manifest["data"]["total"] == 5
     assert manifest["data"]["domain"] == {"kind": "vector", "shape": [2], "low": 0.0, "high": 1.0, "levels": None}

@@ -7,7 +7,8 @@ import pytest
 
 from brinell.store import parquet
 from brinell.store.files import write_arrays
-from brinell.store.run import Run
+from brinell.store.run import LAYOUT, Run
+from brinell.store.run_manifest import stage_files
 
 
 @pytest.fixture(scope="session")
@@ -46,19 +47,16 @@ def make(synthetic, tmp_path):
             rows = synthetic.records(model, labels, eps, distances, classes=len(classes))
             selection = keep(rows)
             rows = rows if selection is None else synthetic.keep(rows, selection)
-            first = next(entry["cells"]["clean"] for entry in manifest["models"] if entry["name"] == model)
-            run.save_clean(first, clean)
-            cells = {"clean": first} | {stage["name"]: stage["cells"][model] for stage in manifest["stages"]}
+            run.save_clean(model, clean)
             for stage in ("clean", *stages):
-                cell = cells[stage]
-                path = run.path / "records" / f"part-{cell}.parquet"
-                parquet.write(path, synthetic.keep(rows, rows.attack == stage))
+                file = stage_files(manifest)[model, stage]
+                parquet.write(run.path / "records" / f"{file}.parquet", synthetic.keep(rows, rows.attack == stage))
                 fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "broken")]
                 arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
                 if arrays:
                     named = {str(sample): array for sample, array in arrays.items()}
-                    write_arrays(run.path / "arrays" / f"part-{cell}-0000.safetensors", named)
-        run.save_manifest()
+                    write_arrays(run.path / "arrays" / f"{file}-0000.safetensors", named)
+        LAYOUT.save(run.path, manifest)
         return run.path
 
     return make

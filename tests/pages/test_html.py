@@ -8,7 +8,7 @@ import pytest
 
 from brinell.analysis.indicators import NEEDED, checks_of, not_made
 from brinell.pages import html
-from brinell.store.run import Run
+from brinell.store.run import LAYOUT, Run
 
 INF = np.inf
 VOID = {"meta", "img", "br", "link", "input", "hr", "wbr"}
@@ -126,7 +126,7 @@ def test_attacks_that_had_nothing_to_do_are_folded_into_a_line(make):
     path = make({"net": np.full((2, 20), 0.05)}, np.arange(20) % 2, [0.1], ["a", "b"])
     run = Run.open(path)
     run.manifest["stages"][1] |= {"label": "APGD-DLR, 30 steps", "kept_to": "if \u2264 6 % of the margin is left"}
-    run.save_manifest()
+    LAYOUT.save(run.path, run.manifest)
     page = check(html.render(path))
     stages = page.text.partition("The attacks, stage by stage")[2].partition("Do the attacks fail")[0]
     assert "1 apgd-ce" in stages and "2 APGD-DLR" not in stages
@@ -164,20 +164,6 @@ def test_nothing_found_and_everything_fooled(make):
     page = check(html.render(run))
     assert "No model is robust on a single sample" in page.text
     assert "Robust accuracy at 51/255 is 0 %: every sample has an adversarial example." in page.text
-
-
-def unfinished(make, eps, keep):
-    """The page of a run of which only some rows are there."""
-    net = {"net": random_breaks(60, 0)}
-    return check(html.render(make(net, np.arange(60) % 3, eps, ["a", "b", "c"], keep=keep, state="running", finished=None)))
-
-
-def test_an_unfinished_run_says_so(make):
-    page = unfinished(make, [0.1, 0.2], lambda rows: (rows.attack != "apgd-dlr") | (rows.sample_id < 20))
-    assert "This run is not finished (net: apgd-dlr)" in page.text
-    assert "incomplete" in page.text
-    page = unfinished(make, [0.0, 0.1], lambda rows: np.zeros(len(rows), bool))
-    assert "Robust accuracy is not known yet: no attack is finished." in page.text
 
 
 def test_every_kind_of_input(make, tmp_path):
@@ -249,7 +235,7 @@ def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):
     repairs = {"net": {"forwards": 1, "backwards": 1, "way": "the identity for module 0", "disagreement": 0.01}}
     run = Run.open(make({"net": distances}, np.arange(40) % 2, [0.1], ["a", "b"], repairs=repairs))
     run.manifest["stages"][1] |= {"gradient": "repaired", "label": "APGD around it"}
-    run.save_manifest()
+    LAYOUT.save(run.path, run.manifest)
     page = check(html.render(run.path))
     assert re.search(
         r"the identity for module 0 ?APGD around it\. Finite differences disagree by 0\.01, [^.]+\. ?30.samples ?5 ",
@@ -261,7 +247,7 @@ def test_a_run_without_checks_opens(make):
     run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1], ["a", "b", "c"])
     stored_run = Run.open(run)
     del stored_run.manifest["checks"]
-    stored_run.save_manifest()
+    LAYOUT.save(stored_run.path, stored_run.manifest)
     page = check(html.render(run))
     missing = not_made(checks_of(stored_run.records(), stored_run.manifest, "net"))
     assert {check.code for check in missing} == NEEDED

@@ -3,7 +3,6 @@
 import base64
 import io
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
 from brinell.pages.gallery import COLOURS
 from brinell.pages.html import render
-from brinell.store.run import Run
 
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
@@ -130,21 +128,3 @@ def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(RLAB, "__call__", lambda *_: extras)
         with pytest.raises(ContractError, match=line):
             played(tmp_path / line[:5], "signal", (slice(4, 6),), eps="1")
-
-
-def test_a_run_that_goes_on_keeps_what_was_told(tmp_path, image_run):
-    """Groups of an unfinished stage are read as the part is: the map and the mask are there before and after."""
-    run = Run.open(shutil.copytree(image_run.path, tmp_path / "run"))
-    model, attack = stage(run)
-    cell = run.manifest["stages"][0]["cells"][model]
-    extras, inputs, records = run.extras(model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2]), run.part(cell)
-    for path in run.path.glob(f"*/part-{cell}*"):
-        path.unlink()
-    run.manifest["state"] = "running"
-    run.save_manifest()
-    run.save_group(cell, "again", records, inputs, extras)
-    reread = run.extras(model, attack, [0, 1, 2])
-    assert sorted(reread) == [0, 1, 2]
-    for sample, arrays in extras.items():
-        assert {name: array.tolist() for name, array in arrays.items()} == {n: a.tolist() for n, a in reread[sample].items()}
-    np.testing.assert_array_equal(run.adversarial(model, attack, [1])[1], inputs[1])

@@ -67,7 +67,7 @@ def audit(*models: ModelResult, **changes) -> AuditResult:
 
 
 def run_of(**manifest) -> SimpleNamespace:
-    return SimpleNamespace(manifest={"state": "finished", "models": [], "data": {"name": "digits"}} | manifest)
+    return SimpleNamespace(manifest={"models": [], "data": {"name": "digits"}} | manifest)
 
 
 def pair(eps: float, a: int, b: int, difference: float, p: float) -> PairedRate:
@@ -341,7 +341,6 @@ def test_what_to_do_next():
     robust, note = (18, 18, 17, 15), "Stronger attacks may lower it: run --attack fast."
     floor = f"{int(100 * rate(15, 20).low) / 100:g}"
     rows = [
-        (text(model(), state="running"), "Go on with brinell audit --resume --out FOLDER."),
         (text(model(stages=[stage("x")])), "Go on with brinell audit --resume --out FOLDER."),
         (text(model(clean_accuracy=rate(0, 20))).partition(" and")[0], "Compare the order of the classes"),
         (text(model(robust_accuracy=[*rates(18, 12, 5, 0)[:3], UNKNOWN])), "Name a budget above 0, such as --eps 8/255."),
@@ -392,8 +391,7 @@ def test_warnings_the_gravest_first():
         ("note", "a: T y was skipped: no gradient."),
     ]
     single = small.model_copy(update={"classes_without_samples": 2000})
-    assert findings.alerts(run_of(state="running"), audit(single, warnings=warnings[:1])) == [
-        ("stop", "This run is not finished. The figures are those of the finished attacks and may still fall."),
+    assert findings.alerts(run_of(), audit(single, warnings=warnings[:1])) == [
         ("note", f"No checks were made. {ending}"),
         ("warn", "of c"),
         ("note", "1 of 2 classes have fewer than 10 samples; their intervals are wide."),

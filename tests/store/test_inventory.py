@@ -45,8 +45,8 @@ def test_what_is_not_as_it_is_listed(folder):
     with pytest.raises(RequestError, check=refused("store.inventory.check_digests")):
         check_digests(folder, manifest)
     (folder / "tables/x.txt").unlink()
-    with pytest.raises(RequestError, match="tables/x.txt is missing: make it"):
-        check_names(folder, manifest, DERIVED, remedy="make it")
+    with pytest.raises(RequestError, match="tables/x.txt is missing: restore it"):
+        check_names(folder, manifest, DERIVED)
     check_names(folder, manifest, DERIVED, missing=False)
     (folder / "records/more").write_text("")
     (folder / "second").mkdir()

@@ -22,7 +22,7 @@ def audit(tmp_path_factory):
     out, y = tmp_path_factory.mktemp("rules") / "run", np.zeros(5, int)
     run = run_audit(out, Recorder(threshold(0.5)), X, y, eps="0.05,0.1,0.15,0.2", attack=(FGSM, BIM))
     records, broken, stages = run.records(), {}, {}
-    for _, cell in make_cells(run.manifest):
+    for cell in make_cells(run.manifest):
         part = rows.take(records, records.attack == cell.stage)
         stages[cell.stage] = cell, part, dict(broken)
         successes = zip(part.sample_id.tolist(), part.broken.tolist(), strict=True)

@@ -2,7 +2,6 @@ import multiprocessing
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically, write_text
 from brinell.store.run import LAYOUT, Run, holders_of, merge_attacks
-from brinell.store.trust import MARK, make_mark, request_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = {
@@ -60,29 +58,7 @@ def some_records(n=3, **columns):
 
 @pytest.fixture
 def run(tmp_path):
-    domain = {"kind": "vector", "shape": [2], "low": 0.0, "high": 1.0, "levels": None}
-    manifest = {
-        **dict.fromkeys(("brinell", "created", "command"), ""),
-        **dict.fromkeys(("revision", "finished")),
-        "schema": SCHEMA_VERSION,
-        "seed": 0,
-        "versions": {},
-        "hardware": {"device": "cpu", "cpu": "", "threads": 1, "cores": 1},
-        "state": "running",
-        "request": {},
-        "data": {"spec": "d", "name": "d", "digest": "0", "n": 3, "total": 3, "domain": domain, "classes": ["a", "b"]},
-        "models": [
-            {"name": "m", "spec": "m", "digest": "0", "architecture": None, "parameters": None, "classes": 2, "access": "scores"}
-            | {"cells": {"clean": "clean"}}
-        ],
-        "distance": "linf",
-        "eps": [0.1],
-        "eps_text": ["0.1"],
-        "stages": [{"name": "fgsm", "settings": {}, "cells": {"m": "cell"}}],
-    }
-    run = Run(tmp_path / "run", manifest)
-    run.save_manifest()
-    return run
+    return Run(tmp_path / "run", {"data": {"domain": {"shape": [2]}}, "models": [{"name": "m"}], "stages": [{"name": "fgsm"}]})
 
 
 # Tables
@@ -123,7 +99,7 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
             file = tmp_path / "part.parquet"
             parquet.write(file, some_records())
             file.write_bytes(file.read_bytes()[:keep])
-            with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
+            with pytest.raises(RequestError, match="part.parquet is damaged .*: restore it from a copy") as error:
                 parquet.read(file)
             assert "\n" not in str(error.value)
 
@@ -212,33 +188,43 @@ def test_digest(tmp_path):
 # The folder
 
 
-def test_groups_become_a_part(run):
+def test_groups_become_a_part(run, monkeypatch):
     """Two attacks broke sample 1, the second at a smaller budget; the part keeps the closer input, and the groups go."""
+    monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     broken = {"outcome": str(Outcome.BROKEN), "forwards": 3}
     first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
     groups = {}
-    for key, eps, arrays in [("k1", 0.2, {0: first_input, 1: first_input}), ("k2", 0.1, {1: closer_input})]:
-        records = some_records(len(arrays), sample_id=np.array(list(arrays)), attacked=eps, broken=eps, l2=eps, **broken)
-        run.save_group("cell", key, records, arrays, {})
-        groups[f"group-cell-{key}"] = records
+    for key, eps, arrays in [("k1", 0.2, dict.fromkeys(range(7), first_input)), ("k2", 0.1, {1: closer_input})]:
+        groups[key] = some_records(len(arrays), sample_id=np.array(list(arrays)), attacked=eps, broken=eps, l2=eps, **broken)
+        run.save_group("m", "fgsm", key, groups[key], arrays, {})
     for order in (groups, dict(reversed(groups.items()))):
-        assert holders_of(order) == {0: "group-cell-k1", 1: "group-cell-k2"}
-    assert {name: rows_of(r) for name, r in run.groups("cell")} == {name: rows_of(r) for name, r in groups.items()}
-    before = run.adversarial("m", "fgsm", [0, 1, 2])
-    assert not run.has_part("cell") and len(run.records()) == 3
+        assert holders_of(order) == dict.fromkeys(range(7), "k1") | {1: "k2"}
+    assert {name: rows_of(r) for name, r in run.groups("m", "fgsm")} == {name: rows_of(r) for name, r in groups.items()}
+    assert not run.has_part("m", "fgsm") and not len(run.part("m", "fgsm"))
     merged = merge_attacks(list(groups.values()))
-    run.save_part("cell", merged)
-    assert run.has_part("cell") and not list(run.groups("cell")) and not list(run.path.glob("*/group-*"))
-    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(merged)
-    assert merged.attacked.tolist() == [0.2, 0.2] and merged.broken.tolist() == [0.2, 0.1] and merged.forwards.tolist() == [3, 6]
-    assert merged.l2.tolist() == pytest.approx([0.2, 0.1])
-    after = run.adversarial("m", "fgsm", [0, 1, 2])
-    for examples in (before, after):
-        assert sorted(examples) == [0, 1]
-        np.testing.assert_array_equal(examples[0], first_input)
-        np.testing.assert_array_equal(examples[1], closer_input)
-        assert examples[0].dtype == np.float32
+    run.save_part("m", "fgsm", merged)
+    assert run.has_part("m", "fgsm") and not list(run.groups("m", "fgsm")) and not list(run.path.glob(".parts/*"))
+    assert rows_of(run.part("m", "fgsm")) == rows_of(merged)
+    assert merged.attacked.tolist() == [0.2] * 7 and merged.broken.tolist() == [0.2, 0.1] + [0.2] * 5
+    assert merged.forwards.tolist() == [3, 6] + [3] * 5 and merged.l2.tolist() == pytest.approx(merged.broken.tolist())
+    assert len(list((run.path / "arrays").glob("*"))) == 4
+    examples = run.adversarial("m", "fgsm", [1, 0, 6, 9])
+    assert sorted(examples) == [0, 1, 6] and run.stored("m", "fgsm") == set(range(7))
+    for sample, x in examples.items():
+        np.testing.assert_array_equal(x, closer_input if sample == 1 else first_input)
+        assert x.dtype == np.float32
     assert run.adversarial("m", "pgd", [0]) == run.adversarial("other", "fgsm", [0]) == {}
+    file = next(iter((run.path / "arrays").iterdir()))
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(RequestError, check=refused("store.files.damaged")):
+        run.adversarial("m", "fgsm", range(7))
+
+
+def test_a_damaged_group_is_attacked_again(run):
+    run.save_group("m", "fgsm", "k", some_records(), {}, {})
+    (file,) = (run.path / ".parts").iterdir()
+    file.write_bytes(file.read_bytes()[:-20])
+    assert not list(run.groups("m", "fgsm")) and not file.exists()
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=8), st.randoms())
@@ -267,85 +253,34 @@ def test_attacks_on_a_sample_merge_into_one_row(samples, order):
     assert dict(zip(rows_.sample_id.tolist(), zip(*columns, strict=True), strict=True)) == expected
 
 
-def test_large_parts_are_cut_into_several_files(run, monkeypatch):
-    monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
-    arrays = {i: np.float32([i, i]) for i in range(7)}
-    records = some_records(7, outcome=str(Outcome.BROKEN), broken=0.1)
-    run.save_group("cell", "k", records, arrays, {})
-    run.save_part("cell", records)
-    assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
-    examples = run.adversarial("m", "fgsm", [6, 0, 3])
-    assert {sample: array.tolist() for sample, array in examples.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
-
-
-def test_a_part_makes_its_groups_superfluous(run):
-    """Killed after the part was written and before the groups were deleted: no row counts twice."""
-    records = some_records()
-    run.save_part("cell", records)
-    run.save_group("cell", "k", records, {}, {})
-    assert len(run.records()) == 3
-    run.save_group("other", "k", records, {}, {})
-    assert len(run.records()) == 3, "no stage of the run has these rows"
-    run.save_group("clean", "k", records, {}, {})
-    assert len(run.records()) == 6
-
-
-def test_a_damaged_group_is_attacked_again(run):
-    run.save_group("cell", "k", some_records(), {}, {})
-    (file,) = (run.path / "records").iterdir()
-    file.write_bytes(file.read_bytes()[:-20])
-    assert not list(run.groups("cell")) and not file.exists()
-
-
-def test_damaged_inputs(run):
-    run.save_group("cell", "k", some_records(1, outcome=str(Outcome.BROKEN), broken=0.1), {0: np.float32([1, 2])}, {})
-    (file,) = (run.path / "arrays").iterdir()
-    file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(RequestError, check=refused("store.files.damaged")):
-        run.adversarial("m", "fgsm", [0])
-
-
-def test_open(run):
-    written = {"files": {}, MARK: make_mark(run.path, request_text(run.manifest))}
-    assert Run.open(run.path).manifest == LAYOUT.head | run.manifest | written
-    assert Run.open(str(run.path)).manifest == LAYOUT.head | run.manifest | written
-
-
-def test_a_damaged_manifest(run, subtests):
+def test_folders_that_are_no_finished_run(tmp_path, subtests):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with pytest.raises(RequestError, match="is no run folder: it has no manifest.json; brinell audit makes one"):
+        Run.open(folder)
+    (folder / ".parts").mkdir()
+    (folder / ".parts" / "plan.json").write_text("{}")
+    with pytest.raises(RequestError, match="is not finished: go on with brinell audit --resume --out"):
+        Run.open(folder)
     for content in [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}']:
         with subtests.test(str((content,))):
-            (run.path / "manifest.json").write_bytes(content)
+            (folder / "manifest.json").write_bytes(content)
             with pytest.raises(RequestError, match="manifest.json is damaged"):
-                Run.open(run.path)
-
-
-def test_a_manifest_of_another_version(run):
-    run.manifest["schema"] = SCHEMA_VERSION + 1
-    run.save_manifest()
+                Run.open(folder)
+    LAYOUT.save(folder, {"schema": SCHEMA_VERSION + 1, "command": "Größe"})
+    assert "Größe" in (folder / "manifest.json").read_text(encoding="utf-8")
     with pytest.raises(RequestError, match=f"was written by another version of brinell .schema {SCHEMA_VERSION + 1}."):
-        Run.open(run.path)
-
-
-def test_no_run_folder(tmp_path):
-    with pytest.raises(RequestError, match="is no run folder: it has no manifest.json; brinell audit makes one"):
-        Run.open(tmp_path)
+        Run.open(folder)
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="is no run folder|is damaged"):
         Run.open(tmp_path / "file")
 
 
-def test_manifest_is_json_without_escapes(run):
-    run.manifest["command"] = "Größe"
-    run.save_manifest()
-    assert "Größe" in (run.path / "manifest.json").read_text(encoding="utf-8")
-
-
-def test_what_a_kill_left_half_written_is_cleared_away(run):
-    half = run.path / "records" / ".part-cell.parquet.123.tmp"
+def test_what_a_kill_left_half_written_is_cleared_away(tmp_path):
+    half = tmp_path / "records" / ".1-01-fgsm.parquet.123.tmp"
     half.parent.mkdir()
     half.write_text("half")
-    assert len(run.records()) == 0
-    with LAYOUT.lock(run.path):
+    with LAYOUT.lock(tmp_path):
         assert not half.exists()
 
 
@@ -379,38 +314,3 @@ def test_a_folder_that_cannot_be_made(tmp_path, deep):
     with pytest.raises((RequestError, StoppedError), match="file"):
         with LAYOUT.lock(out):
             pass
-
-
-def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp_path):
-    """What DuckDB and Polars do, by Arrow: a filter and a count over all parts, some of their rows at a time."""
-    n, rng = 100_000, np.random.default_rng(0)
-    (tmp_path / "records").mkdir()
-    outcomes = np.array([str(Outcome.SURVIVED), str(Outcome.BROKEN)], dtype=object)
-    constants = {
-        "model": "m",
-        "distance": "linf",
-        "label": 0,
-        "clean_pred": 0,
-        "clean_confidence": 1.0,
-        "unit": 1.0,
-    }
-    fooled, forwards = rng.integers(0, 2, (2, n)), rng.integers(0, 99, (2, n))
-    for cell in (0, 1):
-        part = rows.build(
-            Records,
-            n,
-            sample_id=np.arange(n),
-            attack=f"stage {cell}",
-            outcome=outcomes[fooled[cell]],
-            forwards=forwards[cell],
-            adv_margin=rng.normal(size=n),
-            **constants,
-        )
-        parquet.write(tmp_path / "records" / f"part-{cell}.parquet", part)
-    scanned = ds.dataset(tmp_path / "records", format="parquet").scanner(
-        columns=["sample_id", "forwards"], filter=ds.field("outcome") == "broken"
-    )
-    count = forward_count = 0
-    for batch in scanned.to_batches():
-        count, forward_count = count + len(batch), forward_count + batch["forwards"].to_numpy().sum()
-    assert (count, forward_count) == (fooled.sum(), forwards[fooled == 1].sum())

@@ -84,9 +84,8 @@ def align(sides: Sequence[Side]) -> Common:
     judged = [of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)]
     ids = reduce(np.intersect1d, judged)
     if not len(ids):
-        unfinished = "".join(f", and {side.run} is not finished" for side in sides if side.manifest["state"] != "finished")
         raise RequestError(
-            f"no sample was judged on every model{unfinished}: audit all on the same samples, with an attack that applies to each"
+            "no sample was judged on every model: audit all on the same samples, with an attack that applies to each"
         )
     common = np.stack([rows[np.searchsorted(of_model.ids, ids)] for of_model, rows in zip(cells, states, strict=True)])
     texts = dict(zip(sides[0].manifest["eps"], sides[0].manifest["eps_text"], strict=True))
@@ -123,11 +122,9 @@ def _check_fit(sides: Sequence[Side]) -> None:
 
 
 def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
-    """Notes on unfinished runs, and on samples and budgets that are left out."""
+    """Notes on samples and budgets that are left out."""
     notes = []
     for side in sides:
-        if side.manifest["state"] != "finished":
-            notes.append(f"{side.run} is not finished: its figures may still fall, and nothing has checked its files")
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
         if n > samples:
             notes.append(

@@ -39,7 +39,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     """The cells of `model`, which follow from its rows; at eps 0 the clean inputs take the place of attacks.
 
     A sample is broken at every budget from the smallest one at which this stage or an earlier one broke it, and robust below it
-    as far as the stage ran on it or spared it. In a run that is not finished, the last stage with rows is still going on.
+    as far as the stage ran on it or spared it.
     """
     records = take(records, np.flatnonzero(records.model == model))
     attack, eps = records.attack.astype(str), np.asarray(manifest["eps"], dtype=np.float64)
@@ -52,8 +52,6 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     clean[np.isin(outcome, [str(Outcome.MISCLASSIFIED), str(Outcome.MET)])] = WRONG
     rows_of = {str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]}
     skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
-    going = max((i for i, rows in enumerate(rows_of.values()) if len(rows)), default=-1)
-    going = going if manifest["state"] != "finished" else len(rows_of)
     states = np.full((len(rows_of), len(ids), len(eps)), ABSENT, np.int8)
     before = np.full(len(ids), np.inf)
     for i, stage in enumerate(manifest["stages"]):
@@ -61,7 +59,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         index = np.searchsorted(ids, part.sample_id)
         broken = np.full(len(ids), np.inf)
         broken[index] = np.ma.filled(part.broken, np.inf)
-        below = np.full(len(ids), RIGHT if i < going else ABSENT, np.int8)
+        below = np.full(len(ids), RIGHT, np.int8)
         below[index[part.outcome == Outcome.SURVIVED]] = RIGHT
         below[index[part.outcome == Outcome.SPARED]] = RIGHT
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED

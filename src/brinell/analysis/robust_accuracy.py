@@ -84,7 +84,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
     active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
     all_done = len(judging(cells)) == len(active)
-    going = manifest["state"] != "finished" or not all_done
+    going = not all_done
     stages = stage_results(records, manifest, cells, unseen, quantity)
     is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
     budget = str(manifest["eps_text"][-1])

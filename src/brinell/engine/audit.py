@@ -1,26 +1,23 @@
 """Carries out the plan of an audit in a run folder, model after model; `model_audit` does the work on each."""
 
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
-from brinell.core.record import CLEAN
 from brinell.engine import provenance
-from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.cells import plan_hash
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.group_worker import AuditWorker, open_models
-from brinell.engine.job import Job, manifest_session
+from brinell.engine.job import Job, make_folder
 from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.store.run import LAYOUT, Run
-
-ACCUMULATED_KEYS = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
-"""Keys of the manifest, by model, whose values accumulate over resumed runs."""
+from brinell.store.run import ACCUMULATED, LAYOUT, Run, stored_facts
 
 
 def run_audit(
@@ -50,50 +47,35 @@ def run_audit(
     """
     if isinstance(pool, Channel):
         pool.serve(AuditWorker(plan).answer)
-    with manifest_session(make_job(plan, out, command), resume=resume) as manifest:
+    about = plan_facts(plan)
+
+    def work() -> None:
+        manifest = LAYOUT.head | provenance.start_record(plan.request, command) | json.loads(json.dumps(about))
+        manifest |= provenance.machine_facts(plan.device) | {key: {} for key in ACCUMULATED} | stored_facts(out)
         folder = Run(out, manifest)
-        for note in manifest["data"]["notes"]:
-            progress.note(f"{plan.dataset.name}: {note}")
-        for doubt in plan.notes:
-            progress.note(f"{doubt}")
+        for note in (*manifest["data"]["notes"], *plan.notes):
+            progress.note(str(note))
         for source in plan.models:
             start = time.perf_counter()
-            answers = dict(manifest["answers"])
             with ExitStack() as sessions:
                 model, surrogates = open_models(plan, source, manifest, sessions)
-                if manifest["answers"] != answers:
-                    folder.save_manifest()
+                folder.save_facts()
                 failures = audit(plan, source, model, folder, progress, surrogates, pool)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
-            previous = manifest["seconds"].get(source.name, 0.0)
-            manifest["seconds"][source.name] = previous + time.perf_counter() - start
-            folder.save_manifest()
-    return folder
+            manifest["seconds"][source.name] = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - start
+            folder.save_facts()
+        LAYOUT.save(out, manifest | {"finished": provenance.timestamp()})
 
-
-def make_job(plan: Plan, out: Path, command: str) -> Job:
-    """The job of a run in a folder or at an address."""
-    return Job(
+    job = Job(
         LAYOUT,
         out,
         plan.request,
-        about=plan_facts(plan),
+        cell=about["cell"],
         inputs="the data, the weights, the recommended budgets",
-        device=plan.device,
         command=command,
-        accumulated={key: {} for key in ACCUMULATED_KEYS},
-        identity=plan_identity,
     )
-
-
-def cells_of(plan: Plan, source: ModelSource) -> list[str]:
-    """Cells of a model's clean check and of its stages."""
-    return [clean_cell(plan, source), *(stage_cell(plan, source, stage) for stage in plan.stages)]
-
-
-def plan_identity(manifest: Mapping[str, Any]) -> list[Any]:
-    """Names and cells of all models and stages, which identify a run."""
-    return [[entry["name"], entry["cells"]] for key in ("models", "stages") for entry in manifest[key]]
+    make_folder(job, work, resume=resume)
+    return Run.open(out, thresholds=True)
 
 
 def _criterion(plan: Plan) -> dict[str, Any]:
@@ -123,18 +105,15 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             "gradient": stage.gradient,
             "family": stage.attack.family,
             "access": stage.attack.access.name.lower(),
-            "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},
         }
         for stage in plan.stages
     ]
     surrogates = (*plan.surrogates, *plan.brought)
     return {
+        "cell": plan_hash(plan),
         "seed": plan.request.seed,
         "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
-        "models": [
-            {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
-            for model in plan.models
-        ],
+        "models": [{"name": model.name, "spec": model.spec, **model.facts} for model in plan.models],
         **({"surrogates": [_surrogate_facts(source) for source in surrogates]} if surrogates else {}),
         "criterion": _criterion(plan),
         "distance": plan.distance.name,

@@ -57,21 +57,21 @@ class AuditedModel:
         """Record remarks and the legend in the manifest, each code once; entries of an interrupted run stay."""
         if legend and not self.run.legend(self.source.name, stage):
             self._section("extras")[stage] = dict(legend)
-            self.run.save_manifest()
+            self.run.save_facts()
         if not remarks:
             return
         recorded = self._section("remarks").setdefault(stage, {})
         new = {remark.code: remark.text for remark in remarks if remark.code not in recorded}
         if new:
             recorded.update(new)
-            self.run.save_manifest()
+            self.run.save_facts()
         for text in new.values():
             self.progress.note(f"{self.source.name}, {self.short_name(stage)}: {text}")
 
     def fail(self, stage: str, sample: int, reason: str) -> None:
         """Record that a sample cannot be judged."""
         self._section("failed").setdefault(stage, {})[str(sample)] = reason
-        self.run.save_manifest()
+        self.run.save_facts()
         self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}")
 
     def failure_warning(self) -> dict[str, str]:
@@ -102,7 +102,7 @@ class AuditedModel:
         if self.model.info.server is not None:
             self.note("model", self.model.info.server.remarks())
             if self.count_traffic():
-                self.run.save_manifest()
+                self.run.save_facts()
 
     def _section(self, key: str) -> dict[str, Any]:
         section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(self.source.name, {})

@@ -12,7 +12,6 @@ from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine import retry
 from brinell.engine.audited_model import AuditedModel
-from brinell.engine.cells import clean_cell
 from brinell.engine.checks import check_answers
 from brinell.engine.group_attack import column_or_null, make_criterion, predict
 from brinell.engine.state import is_open
@@ -22,8 +21,8 @@ from brinell.store.run import NO_ROWS
 
 def check_clean(audited: AuditedModel) -> Records:
     """Predict all clean inputs, group after group, and save their rows; returns them, samples ascending."""
-    plan, run, cell = audited.plan, audited.run, clean_cell(audited.plan, audited.source)
-    records = rows.concatenate([NO_ROWS, *(group for _, group in run.groups(cell))])
+    plan, run, name = audited.plan, audited.run, audited.source.name
+    records = rows.concatenate([NO_ROWS, *(group for _, group in run.groups(name, CLEAN))])
     missing = np.flatnonzero(~np.isin(plan.ids, records.sample_id))
 
     def fail(index: int, error: ModelError) -> Records:
@@ -34,11 +33,11 @@ def check_clean(audited: AuditedModel) -> Records:
         group = missing[start : start + plan.group_size]
         parts = retry.run_in_halves(lambda index: _predict(audited, index), group, fail, audited.model, plan.device)
         records = rows.concatenate([records, *parts])
-        run.save_group(cell, f"{plan.ids[group[0]]:012d}", rows.concatenate(parts), {}, {})
+        run.save_group(name, CLEAN, f"{plan.ids[group[0]]:012d}", rows.concatenate(parts), {}, {})
         audited.count_traffic()
         audited.progress.update_open(len(plan.ids) - len(records), int(is_open(records.outcome).sum()))
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
-    run.save_part(cell, records)
+    run.save_part(name, CLEAN, records)
     return records
 
 

@@ -1,22 +1,21 @@
 """The folder of an audit or study: begun or resumed, filled, finished."""
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from pydantic import BaseModel
 
 from brinell.core.errors import RequestError, option
-from brinell.engine import provenance, toml
+from brinell.core.version import VERSION
+from brinell.engine import toml
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.store import trust
 from brinell.store.files import write_text
-from brinell.store.folder import REQUEST, Layout
-from brinell.store.inventory import FILES
+from brinell.store.folder import PARTS, PLAN, REQUEST, Layout, with_article
 
 
 @dataclass(frozen=True)
@@ -27,49 +26,56 @@ class Job:
     path: Path
     request: BaseRequest
     _: KW_ONLY
-    about: dict[str, Any]
-    """Entries of the manifest besides the request and the machine."""
+    cell: str
+    """The hash of all that the rows depend on."""
     inputs: str
     """Inputs besides the settings on which the work depends, for the message that a folder cannot be resumed."""
-    device: torch.device
     command: str
     """Command line that repeats the work."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that do not affect the rows, so that a resumed run may change them."""
-    accumulated: Mapping[str, Any] = field(default_factory=lambda: {"seconds": 0.0})
-    """Keys of the manifest whose values accumulate over resumed runs, with their initial values."""
-    identity: Callable[[Mapping[str, Any]], Any] = operator.itemgetter("cell")
-    """Function of a manifest whose value must be equal for a folder to be resumed; by default the content hash."""
 
 
-@contextmanager
-def manifest_session(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
-    """Begin or resume a folder and lock it; the body does the work, and afterwards the manifest says that it is finished.
+def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
+    """Begin or resume a folder and lock it; `work` makes what is missing, the manifest last.
 
-    The request is written first, because a run can be resumed from the request alone but not from the manifest alone.
-
-    Yields:
-        The manifest, which the body may change and which is written again at the end.
+    Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not changed any more.
 
     Raises:
-        RequestError: the folder holds another request, or `resume` is false.
+        RequestError: the folder holds another request, or one that nobody asked to go on with.
         StoppedError: the disk is full.
     """
     layout, path = job.layout, job.path
-    previous = layout.begin(path, resume=resume)
+    previous, plan = layout.begin(path, resume=resume), path / PLAN
     with layout.lock(path):
-        if previous and job.identity(previous) != job.identity(job.about):
-            refuse_request(layout, path, previous["request"], job.request, job.ignored, job.inputs)
-        layout.check(path, previous)
-        manifest = layout.head | provenance.start_record(job.request, job.command, previous) | job.about
-        manifest |= provenance.machine_facts(job.device) | {
-            key: previous.get(key, start) for key, start in job.accumulated.items()
-        }
-        write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
-        layout.save(path, manifest)
-        yield manifest
-        manifest |= {"state": "finished", "finished": provenance.timestamp()}
-        manifest[FILES] = layout.save(path, manifest)
+        if all(file == plan or file.name.startswith("once-") for file in plan.parent.glob("*")):
+            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before anything was computed
+        if previous or plan.exists():
+            record = previous or read_record(plan)
+            if record.get("cell") != job.cell:
+                refuse_request(layout, path, record["request"], job.request, job.ignored, job.inputs)
+            if not resume:
+                raise RequestError(
+                    f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
+                    f"with it, or choose another {option('out')}"
+                )
+        if not previous:
+            request = job.request.model_dump(mode="json")
+            write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
+            write_text(plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request}))
+            work()
+        shutil.rmtree(path / PARTS, ignore_errors=True)
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """A file of JSON values in `.parts`."""
+    try:
+        record = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
+    if not isinstance(record, dict):
+        raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
+    return record
 
 
 def settings_text(layout: Layout, request: BaseRequest, command: str, folder: Path) -> str:

@@ -10,7 +10,6 @@ from brinell.core.record import CLEAN, Array, Records, has_broken
 from brinell.engine.after_attacks import Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.clean_run import check_clean
 from brinell.engine.executor import Pool
 from brinell.engine.model_checks import ModelChecks
@@ -66,13 +65,13 @@ class ModelAudit:
 
     def _check_clean(self) -> State:
         """Run the clean check, or load its rows; return the state after it."""
-        key, n = clean_cell(self.plan, self.source), len(self.plan.ids)
-        if self.run.has_part(key):
-            clean = self.run.part(key)
+        name, n = self.source.name, len(self.plan.ids)
+        if self.run.has_part(name, CLEAN):
+            clean = self.run.part(name, CLEAN)
         else:
-            self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
+            self.progress.stage(name, CLEAN, n, n * self.plan.eot)
             clean = check_clean(self.audited)
-        self.run.drop_groups(key)
+        self.run.drop_groups(name, CLEAN)
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
         if self.source.reject is not None:
@@ -104,7 +103,7 @@ class ModelAudit:
         samples = [int(ids[row]) for _, _, row in sorted(turns)[:limit]]
         if samples:
             inputs = self.plan.dataset.load(samples).numpy()
-            self.run.save_clean(clean_cell(self.plan, self.source), dict(zip(samples, inputs, strict=True)))
+            self.run.save_clean(self.source.name, dict(zip(samples, inputs, strict=True)))
 
     # One stage
 
@@ -128,12 +127,11 @@ class ModelAudit:
 
     def _stage_rows(self, stage: Stage, state: State) -> Records:
         """Run a stage on the samples that are left to it, or load its rows; none if it cannot run on the model."""
-        key = stage_cell(self.plan, self.source, stage)
         if stage.name in self.source.skipped:
             return NO_ROWS
-        if self.run.has_part(key):
-            self.run.drop_groups(key)
-            return self.run.part(key)
+        if self.run.has_part(self.source.name, stage.name):
+            self.run.drop_groups(self.source.name, stage.name)
+            return self.run.part(self.source.name, stage.name)
         before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process

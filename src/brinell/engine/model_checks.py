@@ -97,7 +97,7 @@ class ModelChecks:
         records[:] = [record for record in records if record["code"] not in codes] + [asdict(finding) for finding in findings]
         costs = self.run.manifest.setdefault("probes", {}).setdefault(self.source.name, {"forwards": 0, "backwards": 0})
         costs |= {"forwards": costs["forwards"] + forwards, "backwards": costs["backwards"] + backwards}
-        self.run.save_manifest()
+        self.run.save_facts()
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
@@ -276,7 +276,7 @@ class ModelChecks:
             state.clean_margin[part], state.nearest[part] = -margin, margin
         self._repair_record |= {"from_start": True, "forwards": self._repair_record["forwards"] + len(index)}
         self.run.manifest["repairs"][self.source.name] = self._repair_record
-        self.run.save_manifest()
+        self.run.save_facts()
 
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
         """Find a repair of the gradient or reject class that failed its check; record it in the manifest with its cost."""
@@ -296,7 +296,7 @@ class ModelChecks:
             self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
             record |= {"way": repaired.substitute, "disagreement": _finite(repaired.disagreement)}
         self.run.manifest.setdefault("repairs", {})[self.source.name] = record
-        self.run.save_manifest()
+        self.run.save_facts()
         return repaired
 
     def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:

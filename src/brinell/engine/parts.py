@@ -7,23 +7,16 @@ A study defines its parts and how they are assembled. Until the folder is comple
 """
 
 import json
-import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from brinell.core.errors import RequestError, option
-from brinell.core.version import VERSION
 from brinell.engine.executor import Channel, Pool
-from brinell.engine.job import Job, refuse_request, settings_text
+from brinell.engine.job import read_record
 from brinell.store.files import write_atomically, write_text
-from brinell.store.folder import LOCAL_PLAN, REQUEST, with_article
-
-PARTS = Path(LOCAL_PLAN).parent.name
-"""Folder of the records of parts and of temporary files, until the folder is complete."""
+from brinell.store.folder import PARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +75,7 @@ class PartMaker:
     def _read_or_make(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         file = self._record_file(name)
         if file.exists():
-            return _read(file)
+            return read_record(file)
         record = make()
         write_text(file, json.dumps(record))
         return record
@@ -113,48 +106,3 @@ class ServedMaker(PartMaker):
             return record, {file: (self.folder / file).read_bytes() for file in written}
 
         self._channel.serve(answer)
-
-
-Work = Callable[[PartMaker], Callable[[Path], None]]
-"""Makes the parts of a study, and returns the function that assembles its folder, the manifest last."""
-
-
-def make_folder(job: Job, work: Work, *, resume: bool, pool: Pool | Channel | None = None) -> None:
-    """Make a folder; with `resume`, only the missing parts. Errors as in `job.manifest_session`.
-
-    The parts are made by the workers of a pool; on a worker's channel, this process makes those that its driver asks for.
-    """
-    layout, path = job.layout, job.path
-    if isinstance(pool, Channel):
-        work(ServedMaker(path, pool))
-        return
-    previous, plan = layout.begin(path, resume=resume), path / LOCAL_PLAN
-    with layout.lock(path):
-        identity = json.loads(json.dumps(job.identity(job.about)))
-        if not any(re.fullmatch(r"(?!plan|once-).+\.json", file.name) for file in plan.parent.glob("*")):
-            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before the first part was finished
-        if previous or plan.exists():
-            record = previous or _read(plan)
-            if (job.identity(previous) if previous else record["cells"]) != identity:
-                refuse_request(layout, path, record["request"], job.request, job.ignored, job.inputs)
-            if not resume:
-                raise RequestError(
-                    f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
-                    f"with it, or choose another {option('out')}"
-                )
-        if not previous:
-            request = job.request.model_dump(mode="json")
-            write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
-            write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
-            work(PartMaker(path, pool))(path)
-        shutil.rmtree(path / PARTS, ignore_errors=True)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
-    if not isinstance(record, dict):
-        raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
-    return record

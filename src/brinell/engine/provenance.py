@@ -3,7 +3,6 @@
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,13 +18,12 @@ from brinell.core.version import VERSION
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
 
 
-def start_record(request: BaseModel, command: str, previous: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of the manifest when a run begins or resumes: versions, state, times, command and request."""
+def start_record(request: BaseModel, command: str) -> dict[str, Any]:
+    """Entries of the manifest when a run begins or resumes: versions, times, command and request."""
     return {
         "brinell": VERSION,
         "revision": revision(),
-        "state": "running",
-        "created": previous.get("created", timestamp()),
+        "created": timestamp(),
         "finished": None,
         "command": command,
         "request": request.model_dump(mode="json"),

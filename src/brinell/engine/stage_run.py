@@ -13,7 +13,7 @@ from brinell.core.model import Model
 from brinell.core.record import Array, Outcome, Records, has_broken
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import content_hash, stage_cell
+from brinell.engine.cells import content_hash
 from brinell.engine.executor import Executor, Local, Pool
 from brinell.engine.group_attack import column_or_null, make_setting
 from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
@@ -108,7 +108,7 @@ class AttackRun:
     ) -> None:
         plan = audited.plan
         self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
-        self.cell = stage_cell(plan, audited.source, stage)
+        self._place = audited.source.name, stage.name
         self.samples = np.flatnonzero(state.correct & ~passed_over & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
         setting = make_setting(plan, audited.source, followed, stage, audited.progress.count_passes, audited.surrogates)
@@ -122,7 +122,7 @@ class AttackRun:
 
     def __call__(self) -> Records:
         """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
-        stored = {name.rpartition("-")[2]: records for name, records in self.run.groups(self.cell)}
+        stored = dict(self.run.groups(*self._place))
         while True:
             for group in self.queue.advance():
                 if (records := stored.pop(self._key(group), None)) is not None:
@@ -140,8 +140,8 @@ class AttackRun:
             self._keep(group, answer)
         records = self._rows()
         if self._groups:
-            self.run.drop_groups(self.cell, stored)
-            self.run.save_part(self.cell, records)
+            self.run.drop_groups(*self._place, stored)
+            self.run.save_part(*self._place, records)
         return records
 
     def _key(self, group: OpenGroup) -> str:
@@ -170,7 +170,7 @@ class AttackRun:
         self.audited.add_traffic(answer.traffic)
         if self._pool is not None:
             self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
-        self.run.save_group(self.cell, self._key(group), result.records, result.arrays, result.extras)
+        self.run.save_group(*self._place, self._key(group), result.records, result.arrays, result.extras)
         self._add_answers(group, result.records)
 
     def _add_answers(self, group: OpenGroup, records: Records) -> None:

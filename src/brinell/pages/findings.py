@@ -205,7 +205,7 @@ def next_step(run: Run, result: AuditResult, index: int) -> str:
     """
     model = next(iter(words.leader(result.models, index)), result.models[0])
     last, text = model.robust_accuracy[-1], model.eps_text[-1]
-    if run.manifest["state"] != "finished" or _going(model):
+    if _going(model):
         return "Go on with brinell audit --resume --out FOLDER."
     if not model.clean_accuracy.k:
         return "Compare the order of the classes and the preparation of the inputs with those of the training: see the checks."
@@ -282,7 +282,7 @@ def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
     """Warnings and notes (level, text), the gravest first."""
     entries = []
     going = [f"{m.model}: {'; '.join(names)}" for m in result.models if (names := _going(m))]
-    if run.manifest["state"] != "finished" or going:
+    if going:
         stages_left = f" ({'; '.join(going)})" if going else ""
         entries.append(
             ("stop", f"This run is not finished{stages_left}. The figures are those of the finished attacks and may still fall.")

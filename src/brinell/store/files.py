@@ -15,9 +15,6 @@ from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
 
-LAST = "records"
-"""The folder whose file completes a part: it is written last, and without it the part is computed again."""
-
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to `path`.
@@ -85,9 +82,9 @@ def check_file(path: Path) -> None:
     check_writable(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` in UTF-8, atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write `text` in UTF-8, atomically; `durable` as in `write_atomically`."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"), durable=durable)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, durable: bool = True) -> None:
@@ -127,10 +124,8 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 def damaged(path: Path, reason: str) -> RequestError:
-    """The error about a damaged file: it says which files to delete before a resume."""
-    rows = [file.name for file in path.parent.parent.glob(f"{LAST}/*.parquet") if path.stem.startswith(file.stem)]
-    companions = "" if path.parent.name == LAST else "".join(f" and {LAST}/{name}" for name in rows)
-    return RequestError(f"{path} is damaged or missing ({reason}): delete it{companions} and go on with {option('resume')}")
+    """The error about a damaged file."""
+    return RequestError(f"{path} is damaged or missing ({reason}): restore it from a copy of the folder")
 
 
 def check_safetensors_name(path: Path, description: str) -> None:

@@ -14,13 +14,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from brinell.core import bounded
-from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
 from brinell.store import inventory, trust
-from brinell.store.files import damaged, write_text
+from brinell.store.files import write_text
 
 
 @contextmanager
@@ -44,8 +43,10 @@ MANIFEST, REQUEST, PAGE = inventory.MANIFEST, "run.toml", "report.html"
 """Files in every folder: the description of its content, the request that reproduces it, and its page."""
 LOCK, SIGNATURE = ".lock", "manifest.json.sig"
 """The lock of a folder, and the signature of its manifest."""
-LOCAL_PLAN = ".parts/plan.json"
-"""The plan of a study that one process makes part by part, by its path in the unfinished folder."""
+PARTS = inventory.UNFINISHED
+"""The folder of what is made so far, within a folder that is not finished."""
+PLAN = f"{PARTS}/plan.json"
+"""The request and the identity of an unfinished folder."""
 
 
 def verb_of(path: Path) -> str | None:
@@ -63,11 +64,6 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def is_running(manifest: Mapping[str, Any]) -> bool:
-    """True if a manifest is that of an unfinished folder."""
-    return manifest.get("state") == "running"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """The format of the folders of one verb."""
@@ -80,8 +76,6 @@ class Layout:
     """The schema version of rows and manifest."""
     manifest: type[Manifest]
     """The model of the manifest."""
-    folders: tuple[str, ...] = ("records", "arrays")
-    """The folders of rows and arrays."""
     resumable: bool = True
     """True if the verb takes --resume."""
     derived: tuple[str, ...] = ()
@@ -109,14 +103,13 @@ class Layout:
                 finished folder is missing, changed or foreign.
         """
         manifest = self.read(path)
-        if not is_running(manifest):
-            inventory.check_names(path, manifest, self._beside, remedy=self._restoration(path))
-            inventory.check_digests(path, manifest)
+        inventory.check_names(path, manifest, self._beside)
+        inventory.check_digests(path, manifest)
         return manifest
 
     def find_faults(self, path: Path, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Files of a folder that are not as its manifest lists them: the path of each, and what is wrong with it."""
-        return [] if is_running(manifest) else inventory.find_faults(path, manifest, self._beside)
+        return inventory.find_faults(path, manifest, self._beside)
 
     def read(self, path: Path) -> dict[str, Any]:
         """The manifest of a folder alone, whatever the files are; errors about it as in `open`."""
@@ -125,6 +118,10 @@ class Layout:
             content = bounded.read(file, bounded.MOST_TEXT)
             manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
+            if (path / PLAN).exists():
+                raise RequestError(
+                    f"{path} is not finished: go on with {self.command} {option('resume')} {option('out', str(path))}"
+                ) from None
             raise self._refusal(path, f"it has no {MANIFEST}") from None
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
@@ -146,11 +143,6 @@ class Layout:
         """Names of the files outside the inventory."""
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
-    def _restoration(self, path: Path) -> str:
-        if not self.resumable:
-            return "restore it from a copy of the folder"
-        return f"{self.command} {option('resume')} {option('out', str(path))} makes it again"
-
     def _refusal(self, path: Path, reason: str) -> RequestError:
         """The error about a folder that this verb did not make; it lists subfolders that this verb made."""
         candidates = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
@@ -158,30 +150,6 @@ class Layout:
             return RequestError(f"there is no folder {path}{hint}")
         then = f"name {' or '.join(candidates)}, which it holds" if candidates else f"{self.command} makes one"
         return RequestError(f"{path} is no {self.noun} folder: {reason}; {then}")
-
-    def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Refuse to resume a folder with a damaged or foreign file, or with rows whose arrays are missing.
-
-        Raises:
-            RequestError: a file is damaged or missing.
-        """
-        if not manifest or is_running(manifest):
-            return
-        inventory.check_names(path, manifest, self._beside, missing=False)
-        for name, expected in manifest["files"].items():
-            if (path / name).exists() and digest(path / name) != expected:
-                raise damaged(path / name, inventory.CHANGED)
-        for name in manifest.get("files") or ():
-            if name.startswith("arrays/") and not (path / name).exists():
-                rows = [
-                    records_file
-                    for records_file in (path / "records").glob("*.parquet")
-                    if Path(name).stem.startswith(records_file.stem)
-                ]
-                if rows:
-                    raise RequestError(
-                        f"{path / name} is missing: delete records/{rows[0].name} too and go on with {option('resume')}"
-                    )
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
         """The manifest of the folder to resume; empty if the folder holds no manifest yet.
@@ -196,7 +164,7 @@ class Layout:
                 raise RequestError(f"{path} belongs to another command (see its {MANIFEST}): choose another {option('out')}")
             advice = f"add {option('resume')} to go on with it, or " if self.resumable else ""
             raise RequestError(f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}")
-        if not resume and not (path / LOCAL_PLAN).exists():
+        if not resume and not (path / PLAN).exists():
             self.check_free(path, REQUEST)
         return {}
 
@@ -215,9 +183,9 @@ class Layout:
         """Write the manifest, with the verb and the schema version as its first keys.
 
         Returns:
-            The inventory that it holds: the digest of each file of a finished folder; empty while the folder is filled.
+            The inventory that it holds: the digest of each file.
         """
-        files = {} if is_running(manifest) else inventory.take_inventory(path, self._beside)
+        files = inventory.take_inventory(path, self._beside)
         mark = {trust.MARK: trust.make_mark(path, trust.request_text(manifest))} if "request" in manifest else {}
         content = self.head | dict(manifest) | mark | {inventory.FILES: files}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -243,7 +211,6 @@ class Layout:
             ) from None
         with lock:
             lock.release()  # the block holds it once more
-            for folder in (path, *(path / name for name in self.folders)):
-                for half in folder.glob(".*.tmp"):
-                    half.unlink()
+            for half in path.rglob(".*.tmp"):
+                half.unlink()
             yield

@@ -1,6 +1,6 @@
 """The closed inventory of a folder: the exact files that its manifest lists, each with its digest, and none beside them.
 
-A reader of a finished folder reads these files and no others. So a file that somebody adds, removes or changes is refused by
+A reader of a folder reads these files and no others. So a file that somebody adds, removes or changes is refused by
 every command alike. Pages and tables follow from the files and are written again at will; they are no part of the inventory.
 """
 
@@ -67,7 +67,7 @@ def take_inventory(folder: Path, derived: frozenset[str]) -> dict[str, str]:
 
 
 def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> list[tuple[str, str]]:
-    """Files of a finished folder that are not as its manifest lists them: the path of each in the folder, and what is wrong."""
+    """Files of a folder that are not as its manifest lists them: the path of each in the folder, and what is wrong."""
     entries = manifest.get(FILES) or {}
     try:
         present = set(list_files(folder, derived))
@@ -82,34 +82,17 @@ def _foreign(present: set[str], entries: set[str]) -> list[str]:
     return sorted(name for name in present - entries if not name.endswith(f"/{MANIFEST}"))
 
 
-def check_names(
-    folder: Path, manifest: Mapping[str, Any], derived: frozenset[str], *, missing: bool = True, remedy: str = ""
-) -> None:
-    """Refuse a finished folder whose files are not those that its manifest lists.
-
-    Args:
-        folder: the folder.
-        manifest: its manifest.
-        derived: as for `list_files`.
-        missing: whether a missing file is refused; a resumed command makes it again.
-        remedy: what to do about a missing file.
-
-    Raises:
-        RequestError: a file is missing, or one was added.
-    """
+def check_names(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> None:
+    """Refuse a folder of which a file is missing, or one was added; arguments as for `find_faults`."""
     entries, present = set(manifest.get(FILES) or {}), set(list_files(folder, derived))
-    if missing and (absent := sorted(entries - present)):
-        raise RequestError(f"{folder / absent[0]} is missing: {remedy}")
+    if absent := sorted(entries - present):
+        raise RequestError(f"{folder / absent[0]} is missing: restore it from a copy of the folder")
     if unlisted := _foreign(present, entries):
         raise RequestError(f"{folder / unlisted[0]} {FOREIGN}: take it away")
 
 
 def check_digests(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a finished folder of which a file was changed.
-
-    Raises:
-        RequestError: the digest of a file is not the one in the manifest.
-    """
+    """Refuse a folder of which a file was changed."""
     for name, expected in (manifest.get(FILES) or {}).items():
         if digest(folder / name) != expected:
             raise RequestError(f"{folder / name} {CHANGED}: restore it from a copy of the folder")

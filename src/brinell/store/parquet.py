@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import RequestError
 from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
-from brinell.store.files import write_atomically
+from brinell.store.files import damaged, write_atomically
 
 Rows = TypeVar("Rows")
 MOST_BYTES = 1 << 34
@@ -65,7 +65,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with {option('resume')}") from None
+        raise damaged(path, reason) from None
 
 
 def check_size(path: Path, metadata: Any, length: int) -> None:

@@ -71,31 +71,25 @@ class Violation:
     """Ids of the samples of these rows, ascending, without repetition."""
 
 
-def make_cells(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Cell]]:
-    """The cells of a run by its manifest, each with its hash, in the order of their rows."""
+def make_cells(manifest: Mapping[str, Any]) -> Iterator[Cell]:
+    """What the manifest says of the rows of each model and stage, in the order of their rows."""
     criterion = manifest.get("criterion", {})
     for model in manifest["models"]:
         failed = manifest.get("failed", {}).get(model["name"], {})
-        for stage in [{"name": CLEAN, "cells": {model["name"]: model["cells"][CLEAN]}}, *manifest["stages"]]:
-            if model["name"] not in stage["cells"]:
-                continue
-            name = str(stage["name"])
-            yield (
-                stage["cells"][model["name"]],
-                Cell(
-                    model=str(model["name"]),
-                    stage=name,
-                    eot=stage.get("eot", 1),
-                    distance=str(manifest["distance"]),
-                    levels=np.array([eps for eps in manifest["eps"] if eps > 0]),
-                    classes=model["classes"],
-                    targeted=criterion.get("name") == "targeted",
-                    alone=bool(stage.get("turn", {}).get("alone")),
-                    rejects=model.get("reject_class") is not None,
-                    thresholds=criterion.get("name") == "probability",
-                    wrong_class=criterion.get("wrong_class"),
-                    failed=frozenset(map(int, failed.get(name, {}))),
-                ),
+        for stage in [{"name": CLEAN}, *manifest["stages"]]:
+            yield Cell(
+                model=str(model["name"]),
+                stage=str(stage["name"]),
+                eot=stage.get("eot", 1),
+                distance=str(manifest["distance"]),
+                levels=np.array([eps for eps in manifest["eps"] if eps > 0]),
+                classes=model["classes"],
+                targeted=criterion.get("name") == "targeted",
+                alone=bool(stage.get("turn", {}).get("alone")),
+                rejects=model.get("reject_class") is not None,
+                thresholds=criterion.get("name") == "probability",
+                wrong_class=criterion.get("wrong_class"),
+                failed=frozenset(map(int, failed.get(str(stage["name"]), {}))),
             )
 
 

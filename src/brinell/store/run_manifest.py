@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
+from brinell.core.record import CLEAN
 from brinell.manifest import (
     MOST,
     Amount,
@@ -23,7 +24,7 @@ from brinell.manifest import (
     misfit,
 )
 
-ARRAYS = re.compile(r"arrays/(clean-[0-9a-f]+|part-[0-9a-f]+-\d{4,})\.safetensors")
+ARRAYS = re.compile(r"arrays/(.+)-(inputs|\d{4,})\.safetensors")
 """Files of arrays: the clean inputs of a model, and the inputs and extras of a stage."""
 
 
@@ -99,8 +100,6 @@ class StageFacts(Content):
     """`minimal` if one run of the attack gives the whole curve, `budgeted` if it gives one budget."""
     access: str = ""
     """Access to the model that the attack needs."""
-    cells: TableOf[str]
-    """By model, the hash of all that its rows depend on."""
 
 
 class RunModel(ModelFacts):
@@ -108,8 +107,6 @@ class RunModel(ModelFacts):
 
     spec: str
     """Spec of the model, as on the command line."""
-    cells: TableOf[str]
-    """The hash of all that the rows of the first check depend on."""
     reject_class: Count | None = None
     """The class by which it rejects inputs."""
 
@@ -177,6 +174,8 @@ class RunWarning(Content):
 class RunManifest(GrowingManifest):
     """Manifest of an audit."""
 
+    cell: str
+    """The hash of all that the rows depend on."""
     seed: Count
     """The seed of every random number."""
     data: DataFacts
@@ -224,27 +223,38 @@ class RunManifest(GrowingManifest):
         names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
             raise misfit("does not list models and stages once each")
-        if self.state == "finished":
-            self._check_files()
+        self._check_files()
         samples = (sample for stages in self.failed.values() for failed in stages.values() for sample in failed)
         if not all(sample.isdecimal() for sample in samples):
             raise misfit("names a sample by something else than its number in failed")
         return self
 
     def _check_files(self) -> None:
-        """Check that the files are those of the cells: rows of each first check, and of stages rows and arrays."""
-        cells = {cell for entry in (*self.models, *(self.stages if any(self.eps) else ())) for cell in entry.cells.values()}
-        rows = {f"records/part-{cell}.parquet" for cell in cells}
-        arrays = {name for name in self.files if ARRAYS.fullmatch(name) and re.split("[-.]", name)[1] in cells}
-        first = {f"records/part-{cell}.parquet" for model in self.models for cell in model.cells.values()}
-        if wrong := sorted((self.files.keys() - arrays - rows) | (first - self.files.keys())):
+        """Check that the files are those of the stages: rows of each first check, and of stages rows and arrays."""
+        facts = {"models": [{"name": model.name} for model in self.models], "stages": [{"name": one.name} for one in self.stages]}
+        files = stage_files(facts)
+        allowed = {f"records/{name}.parquet" for name in files.values()}
+        allowed |= {name for name in self.files if (match := ARRAYS.fullmatch(name)) and match[1] in files.values()}
+        first = {f"records/{files[model.name, CLEAN]}.parquet" for model in self.models}
+        if wrong := sorted((self.files.keys() - allowed) | (first - self.files.keys())):
             raise misfit(f"lists {abbreviate(wrong[0])} in files, or lacks it, and its models and stages say otherwise")
 
 
-def cells_of(manifest: Mapping[str, Any]) -> list[str]:
-    """The cells of a run by its manifest: model by model, the first check and then the stages."""
-    cells: list[str] = []
-    for model in manifest["models"]:
-        cells += model["cells"].values()
-        cells += [stage["cells"][model["name"]] for stage in manifest["stages"] if model["name"] in stage["cells"]]
-    return cells
+def stages_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The models and stages of a run by name, in the order of their rows: model by model, the first check and the stages."""
+    names = [CLEAN, *(str(stage["name"]) for stage in manifest["stages"])]
+    return [(str(model["name"]), name) for model in manifest["models"] for name in names]
+
+
+def stage_files(manifest: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """By model and stage the name of its files: the numbers of both and the attack, as in `1-02-apgd-ce`."""
+    stages = len(manifest["stages"]) + 1
+    return {
+        (model, stage): f"{number // stages + 1}-{number % stages:02d}-{_slug(stage)}"
+        for number, (model, stage) in enumerate(stages_of(manifest))
+    }
+
+
+def _slug(stage: str) -> str:
+    """The name of an attack in letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", stage.partition("?")[0].rpartition("/")[2].lower()).strip("-")[:40]

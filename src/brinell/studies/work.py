@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,14 @@ from brinell.engine import parts, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict, session
-from brinell.engine.job import Job
+from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
+from brinell.store.folder import PARTS
 from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
 
@@ -130,21 +132,20 @@ def carry_out(call: Call) -> Any:
         table.layout,
         call.folder(data),
         request,
-        about={"cell": hashed},
+        cell=hashed,
         inputs=plan.inputs,
-        device=plan.device,
         command=call.command,
         ignored=study.ignored,
     )
 
-    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
-        """Compute all pieces of the study; returns a callback that writes rows, manifest and page into the folder."""
+    def work(makers: parts.PartMaker) -> None:
+        """Compute all pieces of the study, and write rows, manifest and page."""
         with ExitStack() as stack:
             ready, answer_facts = _ready(plan, makers, stack)
             pieces: list[Piece] = list(study.resolve(study.parts)(ready, call))
             outcomes = makers.make(_parts(pieces, makers.folder, call))
-        facts_of_run = {
-            **provenance.start_record(request, call.command, {}),
+        manifest = {
+            **provenance.start_record(request, call.command),
             **provenance.machine_facts(plan.device),
             "cell": hashed,
             "data": provenance.data_facts(
@@ -155,23 +156,19 @@ def carry_out(call: Call) -> Any:
             **answer_facts,
             **plan.about,
             **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
+            "finished": provenance.timestamp(),
+            "seconds": sum(outcome["seconds"] for outcome in outcomes.values()),
         }
+        files = [makers.folder / _file(number) for number in range(len(pieces))]
+        content = [parquet.load_rows(table.of, file) for file in files if file.exists()]
+        table.write(makers.folder, manifest, rows.concatenate(content))
+        study.resolve(study.page)(makers.folder)
 
-        def finish(folder: Path) -> None:
-            """Write rows, manifest and page."""
-            files = [folder / _file(number) for number in range(len(pieces))]
-            content = [parquet.load_rows(table.of, file) for file in files if file.exists()]
-            ending = {
-                "state": "finished",
-                "finished": provenance.timestamp(),
-                "seconds": sum(outcome["seconds"] for outcome in outcomes.values()),
-            }
-            table.write(folder, facts_of_run | ending, rows.concatenate(content))
-            study.resolve(study.page)(folder)
-
-        return finish
-
-    parts.make_folder(job, work, resume=call.resume, pool=call.pool())
+    pool = call.pool()
+    if isinstance(pool, Channel):
+        return work(parts.ServedMaker(job.path, pool))
+    makers = parts.PartMaker(job.path, pool)
+    make_folder(job, lambda: work(makers), resume=call.resume)
     return study.resolve(study.open)(job.path)
 
 
@@ -198,7 +195,7 @@ def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[S
 
 def _file(number: int) -> str:
     """The file of the rows of a piece, by its path in the folder."""
-    return f"{parts.PARTS}/piece-{number:05d}.parquet"
+    return f"{PARTS}/piece-{number:05d}.parquet"
 
 
 def _parts(pieces: Sequence[Piece], folder: Path, call: Call) -> list[parts.Part]:

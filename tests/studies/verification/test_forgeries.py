@@ -46,12 +46,13 @@ def forge_failure_without_input(forger):
 
 
 def remove_stage(forger):
-    stage = forger.manifest["stages"].pop()
+    stem = forger.stem(forger.manifest["stages"][-1]["name"])
+    forger.manifest["stages"].pop()
     for file in list(forger.rows):
-        if next(iter(stage["cells"].values())) in file.name:
+        if file.stem == stem:
             del forger.rows[file]
             file.unlink()
-    for file in (forger.path / "arrays").glob(f"part-{next(iter(stage['cells'].values()))}*"):
+    for file in (forger.path / "arrays").glob(f"{stem}*"):
         file.unlink()
 
 

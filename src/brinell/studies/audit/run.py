@@ -103,8 +103,7 @@ def carry_out_plan(
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
-    run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)
-    return html.write_pages(Run.open(run.path, thresholds=True))
+    return html.write_pages(run_audit(plan, folder, progress, command=command, resume=resume, pool=pool))
 
 
 def open_result(folder: Path) -> result.Audit:

@@ -75,10 +75,6 @@ def _open(request: ClaimRequest, path: Path) -> tuple[Side, float, str]:
         raise RequestError(f"{path} was made by brinell {verb}, and a claim is made of a run: {advice}")
     tested = side(path, request.model)
     manifest = tested.manifest
-    if manifest["state"] != "finished":
-        raise RequestError(
-            f"{path} is not finished: go on with brinell audit {option('resume')} {option('out', str(path))} first"
-        )
     pairs = [(eps, text) for eps, text in zip(manifest["eps"], manifest["eps_text"], strict=True) if eps > 0]
     if not pairs:
         raise RequestError(f"{path} has no budget above 0, and a claim is about one: audit the model with {option('eps')}")

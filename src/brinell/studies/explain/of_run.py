@@ -106,11 +106,9 @@ def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDa
     """Open the adversarial examples of a run, and the first model of the run, which they fool.
 
     Raises:
-        RequestError: the run is unfinished, untrusted or without a fooled sample, or its data have changed.
+        RequestError: the run is untrusted or without a fooled sample, or its data have changed.
     """
     run = Run.open(path)
-    if run.manifest["state"] != "finished":
-        raise RequestError(f"{run.path} is not finished: resume it first with brinell audit --resume --out {run.path}")
     check_manifest(run.path, run.manifest, trust)
     plan = make_plan(parse_request(Request, run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:

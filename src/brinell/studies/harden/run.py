@@ -41,7 +41,6 @@ from brinell.pages import html
 from brinell.rlab.variants import distorted
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
-from brinell.store.run import LAYOUT as RUN
 from brinell.store.table import ROWS
 from brinell.studies import work
 from brinell.studies.harden import HardenRequest
@@ -283,7 +282,7 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
         audit = plan_audit(
             plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=() if model is None else (model,)
         )
-        run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=RUN.has(folder))
+        run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=True)
     html.write(folder)
 
 

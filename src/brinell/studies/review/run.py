@@ -163,7 +163,7 @@ def _draw_balanced(labels: Array, n: int, rng: np.random.Generator) -> Array:
 
 def _load_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
     """Draw adversarial inputs that an audit stored; returns the values of `_quantise_pairs`."""
-    run = Run.open_finished(request.change.removeprefix("run:"))
+    run = Run.open(request.change.removeprefix("run:"))
     if run.manifest["data"]["digest"] != dataset.digest():
         raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
     rows = run.records()

@@ -41,7 +41,7 @@ def check_labels(run: Run, trust: Path | None, comparison: Comparison) -> str:
         comparison.note("data", "they are not the data of the run: the digest differs")
         return ""
     for model in run.manifest["models"]:
-        rows = run.part(model["cells"][CLEAN])
+        rows = run.part(str(model["name"]), CLEAN)
         known = np.append(labels, -1)[np.minimum(rows.sample_id, len(labels))]
         if (wrong := rows.sample_id[rows.label != known]).size:
             comparison.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", wrong.tolist())

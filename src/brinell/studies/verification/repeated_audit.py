@@ -23,10 +23,9 @@ import numpy as np
 from brinell.core.checks import Code
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of, has_broken
 from brinell.engine import provenance
-from brinell.engine.audit import ACCUMULATED_KEYS, run_audit
+from brinell.engine.audit import run_audit
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.model_audit import ModelAudit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
@@ -34,7 +33,7 @@ from brinell.engine.stage_run import AttackRun
 from brinell.engine.state import State, is_open, spared_samples
 from brinell.store import rows
 from brinell.store.differences import Comparison
-from brinell.store.run import LAYOUT, NO_ROWS, Run
+from brinell.store.run import ACCUMULATED, LAYOUT, NO_ROWS, Run
 from brinell.studies.verification.judgement import SIZES, Judge, chunks, differing
 
 MIN_SAMPLES, SHARE = 8, 0.05
@@ -88,7 +87,7 @@ class Repetition:
         is_same = all(self.run.manifest.get(key) == here[key] for key in ("versions", "hardware"))
         self.is_repeated = self.plan.device.type == "cpu" and is_same
         for source in self.plan.models if not self.drawn else ():
-            clean = self.run.part(clean_cell(self.plan, source))
+            clean = self.run.part(source.name, CLEAN)
             candidates = np.flatnonzero(is_open(clean.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels)))
             count = max(MIN_SAMPLES, round(SHARE * len(candidates))) if self.count is None else self.count
             self.attacked[source.name], self.drawn[source.name] = len(candidates), np.zeros(len(self.plan.ids), bool)
@@ -176,14 +175,13 @@ class RepeatedAudit(ModelAudit):
         return failed
 
     def _check_clean(self) -> State:
-        cell = clean_cell(self.plan, self.source)
-        recorded = self.recorded.part(cell)
+        recorded = self.recorded.part(self.name, CLEAN)
         self.judge.look(recorded.sample_id[recorded.outcome != Outcome.FAILED])
         if self.judge.is_random:
             self.repetition.random.add(self.name)
         super()._check_clean()
         repeated = self.judge.judge_clean(self.audited.rows[CLEAN], recorded)
-        self.run.save_part(cell, repeated)
+        self.run.save_part(self.name, CLEAN, repeated)
         self.repetition.predictions += int((repeated.outcome != Outcome.FAILED).sum())
         self.audited.rows[CLEAN] = repeated
         return State.from_clean(repeated, self.plan.levels, targeted=self.plan.targeting is not None)
@@ -192,7 +190,7 @@ class RepeatedAudit(ModelAudit):
         """Attack the drawn samples again, keep what is recorded of the others, and go on with what is recorded of all."""
         if stage.name in self.source.skipped:
             return NO_ROWS
-        recorded, before = self.recorded.part(stage_cell(self.plan, self.source, stage)), self._state_before(stage, state)
+        recorded, before = self.recorded.part(self.name, stage.name), self._state_before(stage, state)
         spared = self._check_turn(stage, before, recorded)
         with self._attacked(stage, before, spared | ~self.drawn) as repeated:
             deviates, _ = self._compare(*self._align(recorded, repeated, stage), before)
@@ -225,7 +223,7 @@ class RepeatedAudit(ModelAudit):
     def _attacked(self, stage: Stage, before: State, spared: Array) -> Iterator[Run]:
         """A folder with the rows of a stage on the samples that are not spared."""
         with tempfile.TemporaryDirectory(prefix="brinell-") as place:
-            scratch = Scratch(Path(place), {**self.run.manifest, **{key: {} for key in ACCUMULATED_KEYS}, "files": {}})
+            scratch = Scratch(Path(place), {**self.run.manifest, **{key: {} for key in ACCUMULATED}, "files": {}})
             scratch.manifest["answers"] = self.run.manifest["answers"]
             audited = AuditedModel(
                 self.plan, self.source, self.audited.model, scratch, self.progress, self.audited.sizer, self.audited.surrogates
@@ -235,7 +233,7 @@ class RepeatedAudit(ModelAudit):
 
     def _align(self, recorded: Records, repeated: Run, stage: Stage) -> tuple[Records, Records]:
         """The rows of the drawn samples that the run and its repetition attacked."""
-        again = repeated.part(stage_cell(self.plan, self.source, stage))
+        again = repeated.part(self.name, stage.name)
         ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, again)]
         common = np.intersect1d(np.intersect1d(*ids), self.plan.ids[self.drawn])
         first, second = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, again))
@@ -260,7 +258,7 @@ class RepeatedAudit(ModelAudit):
 
     def _keep(self, stage: Stage, recorded: Records, repeated: Run, before: State) -> None:
         """Write the rows and arrays of a stage: those recorded, and those made where they differ by more than is explained."""
-        cell, repetition = stage_cell(self.plan, self.source, stage), self.repetition
+        place, repetition = (self.name, stage.name), self.repetition
         first, second = self._align(recorded, repeated, stage)
         for side, records in enumerate((first, second)):
             is_broken = has_broken(records)
@@ -288,14 +286,14 @@ class RepeatedAudit(ModelAudit):
                 extras |= {
                     sample: arrays for sample, arrays in made_extras.items() if not _are_close(extras.get(sample, {}), arrays)
                 }
-            self.run.save_group(cell, f"{number:06d}", part, stored, extras)
+            self.run.save_group(*place, f"{number:06d}", part, stored, extras)
             parts.append(part)
         ids = again.tolist()
         if ids:
             arrays, extras = repeated.adversarial(self.name, stage.name, ids), repeated.extras(self.name, stage.name, ids)
-            self.run.save_group(cell, "again", parts[0], arrays, extras)
+            self.run.save_group(*place, "again", parts[0], arrays, extras)
         whole = rows.concatenate([NO_ROWS, *parts])
-        self.run.save_part(cell, rows.take(whole, np.argsort(whole.sample_id, kind="stable")))
+        self.run.save_part(*place, rows.take(whole, np.argsort(whole.sample_id, kind="stable")))
 
     def _keep_facts(self, stage: Stage, repeated: Run, ids: Array) -> None:
         """Legend and failures: of drawn samples those that came out, else those recorded."""
@@ -317,7 +315,7 @@ class RepeatedAudit(ModelAudit):
 class Scratch(Run):
     """A folder for the rows of attacks, whose manifest is never written."""
 
-    def save_manifest(self) -> None:
+    def save_facts(self) -> None:
         """Write nothing."""
 
 

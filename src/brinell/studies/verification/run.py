@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.errors import BrinellError, RequestError, option
-from brinell.core.record import has_broken
+from brinell.core.record import CLEAN, has_broken
 from brinell.core.version import VERSION
 from brinell.engine.audit import plan_facts
-from brinell.engine.cells import clean_cell
 from brinell.engine.plan import Plan
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
@@ -47,7 +46,6 @@ def carry_out(call: Call) -> VerifyResult:
     options: VerifyRequest = call.request
     study, manifest = repetition.identify(Path(options.run))
     folder = Path(options.run).absolute()  # the directory changes below
-    _check_finished(study, folder, manifest)
     signatures = signers(options.run, options.signed_by)
     replaced = _replacements(study, options, manifest["request"])
     specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
@@ -105,7 +103,6 @@ def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> Ver
     """
     study, manifest = repetition.identify(path)
     comparison = Comparison()
-    _check_finished(study, path, manifest)
     if path.is_dir() and not _check_files(study, path, manifest, comparison) and manifest["brinell"] == VERSION:
         with fitting(path):
             repetition.check_texts(path, _claims(study, path), comparison)
@@ -141,7 +138,7 @@ def verify_run(
         take_served(facts, run.manifest)
         compare_json(MANIFEST, {key: run.manifest.get(key) for key in facts}, facts, claims, comparison)
         for source in plan.models if not comparison.differences else ():
-            if not run.has_part(cell := clean_cell(plan, source)) or run.part(cell).sample_id.tolist() != plan.ids.tolist():
+            if run.part(source.name, CLEAN).sample_id.tolist() != plan.ids.tolist():
                 comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
     if comparison.differences:
         return VerifyResult.of(run.path, comparison, list(premises), [], [FILES_ALONE], claimed_names(claims.patterns))
@@ -237,8 +234,8 @@ def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], compar
             run = Run(folder, dict(manifest))
             for location, violation in run.violations():
                 comparison.note(location, violation.description, violation.samples.tolist())
-            for hashed, cell in make_cells(manifest):
-                rows = run.part(hashed)
+            for cell in make_cells(manifest):
+                rows = run.part(cell.model, cell.stage)
                 comparison.rows += len(rows)
                 if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(cell.model, cell.stage):
                     comparison.note(cell.location, "an input is stored, and no row says so, or the other way round", sorted(odd))
@@ -258,11 +255,6 @@ def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any
             raise RequestError(f"brinell {study.verb} has one model: give {option(name)} once")
         replaced[name] = given if several or isinstance(given, str) else given[0]
     return replaced
-
-
-def _check_finished(study: Study, folder: Path, manifest: Mapping[str, Any]) -> None:
-    if manifest.get("state", "finished") != "finished":
-        raise RequestError(f"{folder} is not finished: go on with brinell {study.verb} {option('resume')}, then verify it")
 
 
 def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> None:
