@@ -3,7 +3,7 @@
     python benchmarks/certify.py [--cases cnn_wide_kw:1/255 ...] [--samples 100] [--methods crown alpha-crown] [--peer CHECKOUT]
     python benchmarks/certify.py --budgets 9 [--cases ...]        budgets up to eps in one go, beside eps alone, by all methods
     python benchmarks/certify.py --contradictions [--samples 20]  inputs that contradict a proof
-    python benchmarks/certify.py --falsify [--images 4] [--timeout 10] [--bound crown]
+    python benchmarks/certify.py --queries [--images 4] [--timeout 10] [--methods crown]
 
 Only images that are classified correctly and that an attack (APGD, 30 steps, on cross-entropy and on nine targets) does not break
 are bounded, by both sides. Both run in this process on one thread, ours in float32 with rounding accounted for and again in
@@ -12,7 +12,7 @@ auto_LiRPA.
 
 brinell certify proves nothing where a counterexample is known, so it cannot contradict itself. With --contradictions both sides
 try every budget, nine in each norm, from a quarter of the smallest interesting one to four times the largest; the exit code is 1
-if an attacked input lies within a proven ball. --falsify asks brinell falsify about public ONNX networks: the first test images
+if an attacked input lies within a proven ball. --queries asks brinell certify about public ONNX networks: the first test images
 that a network gets right, at two budgets in Linf, a query for an input of another class. Every counterexample is asked again in
 ONNX Runtime and compared with the query.
 """
@@ -43,7 +43,7 @@ RUNS = {
     "": "--cases cnn_wide_kw:1/255 --samples 4",
     "--budgets 9": "--cases cnn_wide_kw:1/255 --samples 4",
     "--contradictions": "--cases cnn_wide_kw --samples 2",
-    "--falsify": "--images 1 --timeout 1",
+    "--queries": "--images 1 --timeout 1",
 }
 CASES = ["cnn_wide_kw:1/255", "cnn_wide_kw:2/255", "cnn4_pgd:1/10", "cnn4_pgd:3/20", "resnet2b:1/255", "resnet4b:1/255"]
 BUDGETS = {"linf": (1 / 1020, 0.2), "l2": (0.02, 4.0)}
@@ -170,7 +170,7 @@ def write_query(path: Path, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any
     path.write_text("\n".join([*lines, f"(assert (or {rivals}))"]))
 
 
-def falsify(options: Namespace) -> None:
+def answer(options: Namespace) -> None:
     """A line for each network and budget."""
     table = measure.Table(
         "Queries in VNN-LIB", ["network", "eps", "queries", "sat, all confirmed", "unsat", "unknown", "processor s"]
@@ -196,8 +196,8 @@ def falsify(options: Namespace) -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     query = Path(folder) / "query.vnnlib"
                     write_query(query, low, high, int(labels[k]))
-                    settings = {"network": file, "timeout": options.timeout, "bound": options.bound}
-                    result, seconds = measure.timed(partial(brinell.falsify, str(query), **settings))
+                    settings = {"network": file, "timeout": options.timeout, "method": options.methods}
+                    result, seconds = measure.timed(partial(brinell.certify, query=str(query), **settings))
                 verdicts[result.verdict] += 1
                 total += seconds
                 if result.verdict == "sat":
@@ -211,16 +211,16 @@ def falsify(options: Namespace) -> None:
 
 def main() -> int:
     """One table."""
-    switches = {"contradictions": False, "falsify": False}
+    switches = {"contradictions": False, "queries": False}
     numbers = {"samples": 0, "batch": 1, "budgets": 0, "images": 4, "timeout": 10.0}
     methods = ["crown", "alpha-crown"]
-    options = measure.arguments(__doc__, cases=[], methods=methods, bound="crown", peer="", **numbers, **switches)
+    options = measure.arguments(__doc__, cases=[], methods=methods, peer="", **numbers, **switches)
     options.samples = options.samples or (20 if options.contradictions else 100)
     if options.peer:
         sys.path.insert(0, options.peer)
     if options.contradictions:
         return int(contradict(options) > 0)
-    (falsify if options.falsify else compare)(options)
+    (answer if options.queries else compare)(options)
     return 0
 
 

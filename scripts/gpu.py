@@ -57,7 +57,9 @@ def verbs(table: Table, folder: Path) -> None:
         "harden": lambda out: brinell.harden(
             network, data, train=(x[:500], y[:500]), epochs=1, samples=10, **text, out=out, device=device
         ),
-        "smooth": lambda out: brinell.smooth(network, data, samples=3, draws=50, first=10, out=out, device=device),
+        "smoothing": lambda out: brinell.certify(
+            network, data, method="smoothing?draws=50&first=10", samples=3, out=out, device=device
+        ),
         "transfer": lambda out: brinell.transfer(model=[network, second_network], data=data, eps="0.1", out=out, device=device),
         "train-generator": lambda out: brinell.train_generator(out=generator, width=4, steps=5, rate=0.004, device=device),
         "unrestricted": lambda out: brinell.unrestricted(

@@ -38,11 +38,10 @@ EXAMPLES = {
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
-    "smooth": {"model": SMALL, "samples": 6, "draws": 100, "first": 20},
     "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }
-OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "smooth", "transfer"]
+OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "transfer"]
 """Studies of classifiers that need nothing but a model and data."""
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
 AGENT = {

@@ -201,8 +201,8 @@ def corrupt_run(finished_runs: Runs, patterns: Specs) -> Path:
 @pytest.fixture(scope="session")
 def smooth_run(finished_runs: Runs, patterns: Specs) -> Path:
     """Votes under noise."""
-    settings = {"draws": 100, "first": 20}
-    return finished_runs.make("smooth", lambda out: brinell.smooth(patterns.model, patterns.data, out=out, **settings))
+    settings = {"method": "smoothing?draws=100&first=20"}
+    return finished_runs.make("smooth", lambda out: brinell.certify(patterns.model, patterns.data, out=out, **settings))
 
 
 @pytest.fixture(scope="session")

@@ -71,8 +71,11 @@ def signature_of(study: Study) -> inspect.Signature:
     """Signature of a call: required parameters, models and data, parameters of all calls, then settings and options by name."""
     memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
-    required = (*study.positional, *(name for name, field in study.request.model_fields.items() if field.is_required()))
-    first = [*required, *(inputs if "data" not in required else ()), *(["y"] if "data" in memory else [])]
+    fields = study.request.model_fields
+    optional = [name for name in study.positional if fields[name].default is None and name not in memory]
+    required = [name for name in (*study.positional, *fields) if name not in optional]
+    required = [name for name in required if name in study.positional or fields[name].is_required()]
+    first = [*required, *(inputs if "data" not in required else ()), *(["y"] if "data" in memory else []), *optional]
     shared = {
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),

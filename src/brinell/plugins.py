@@ -148,7 +148,11 @@ def _scratch(kind: str, name: str) -> type[Any]:
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     """An instance of the plugin with these settings; text is converted to the type of its field."""
-    plugin = load(kind, name)
+    return build_class(kind, name, load(kind, name), options)
+
+
+def build_class(kind: str, name: str, plugin: type[Any], options: Mapping[str, Any]) -> Any:
+    """An instance of a dataclass of settings; kind and name are those of messages."""
     fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)
     values: dict[str, Any] = {}

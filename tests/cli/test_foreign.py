@@ -220,8 +220,8 @@ def relative_folders(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "smoothed"])
 def test_relative_names_verify_from_any_directory(relative_folders, tmp_path, monkeypatch, ask, name):
-    names = ["--data", "data.npz", "--model", "model.py:net", "--draws", "100", "--first", "10"]
-    assert name == "run" or cli(["smooth", *names, "--out", name]) == 0
+    names = ["--data", "data.npz", "--model", "model.py:net", "--method", "smoothing?draws=100&first=10"]
+    assert name == "run" or cli(["certify", *names, "--out", name]) == 0
     place, elsewhere = relative_folders / name, tmp_path / "elsewhere"
     elsewhere.mkdir()
     workspace(elsewhere, n=12)

@@ -31,7 +31,8 @@ def test_an_audit_and_a_study_on_ray(tmp_path, counts):
     for count in (1, 2):
         counts[0] = count
         brinell.audit("digits-cnn", "digits", out=tmp_path / f"run-{count}", on="ray", **SETTINGS)
-        brinell.smooth("digits-cnn", "digits", samples=6, draws=200, out=tmp_path / f"smooth-{count}", on="ray", progress=False)
+        smoothing = {"method": "smoothing?draws=200", "samples": 6, "on": "ray", "progress": False}
+        brinell.certify("digits-cnn", "digits", out=tmp_path / f"smooth-{count}", **smoothing)
     first, second = (Run.open(tmp_path / f"run-{count}").records() for count in (1, 2))
     for name in ("sample_id", "attack", "broken", "margin", "linf", "forwards"):
         assert np.ma.filled(getattr(first, name), -1).tolist() == np.ma.filled(getattr(second, name), -1).tolist()

@@ -5,7 +5,6 @@ import random
 import signal
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from torch import nn
 import _hostile as hostile
 import brinell
 from _pictures import make_pictures
-from _queries import write_query
 from brinell.core.errors import BrinellError
 
 N = 12
@@ -36,7 +34,6 @@ def right(name, runs):
     """Arguments with which a call is right and short."""
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     in_memory = {"model": net, "data": (X, Y)}
-    query, network = write_query(Path(runs[0]).parent)
     settings = {
         "attack": {"model": net, "x": X, "y": Y, "attack": "fgsm", "eps": 0.1},
         "audit": in_memory | {"eps": 0.1, "attack": "fgsm"},
@@ -55,7 +52,6 @@ def right(name, runs):
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},
         "explain": in_memory | {"method": "gradient", "samples": 4, "steps": 2},
         "export": {"run": runs[0], "to": "csv"},
-        "falsify": {"query": query, "network": network, "timeout": 0.5},
         "gate": {"run": runs[0], "robust": 0.1},
         "harden": in_memory
         | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "validation": 3, "samples": 4, "attack": "fgsm"},
@@ -63,7 +59,6 @@ def right(name, runs):
         "progress": {"run": runs[0]},
         "report": {"run": runs[0]},
         "sign": {"run": runs[1], "key": "no-key"},
-        "smooth": in_memory | {"draws": 50, "first": 10, "samples": 4},
         "train_agent": {"model": net, "data": runs[2], "steps": 2, "fits": 2, "probes": 2, "episode_steps": 4, "surrogates": 0},
         "train_generator": {"data": runs[2], "steps": 2, "width": 4, "latent": 4, "minutes": 0.01},
         "train_metric": {"data": runs[2], "steps": 2},

@@ -21,17 +21,15 @@ from brinell.store.files import write_arrays
 from brinell.store.table import Folder
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.answer_text import pack_answer, pack_pairs
-from brinell.studies.certify.page import write as write_certificate
+from brinell.studies.certify import STUDY as CERTIFY
+from brinell.studies.certify.result import QueryResult
 from brinell.studies.corruption import STUDY as CORRUPT
 from brinell.studies.dense_transfer import analysis, page, terminal
 from brinell.studies.dense_transfer.records import Answers
 from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
-from brinell.studies.falsify.result import FalsifyResult, competition_lines
-from brinell.studies.falsify.result import lines as falsify_lines
 from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.metric.result import Limits, MetricResult
-from brinell.studies.smooth import STUDY as SMOOTH
 from runs import copy_run
 
 OBJECT_ERRORS = ("missed", "mislabelled", "misplaced")
@@ -64,20 +62,26 @@ def test_certify(certify_run, tmp_path):
     ]
     (path / proofs.VERDICTS.format(0)).write_text("\n".join(lines) + "\n")
     proofs.TABLE.write(path, content.manifest, replace(table, outcome=outcome, method=method))
-    write_certificate(path)
+    CERTIFY.resolve(CERTIFY.page)(path)
     approve("certify", shown(path) + "\n" + payload(brinell.open(path)))
 
 
-def test_smooth(smooth_run, tmp_path):
+def test_smoothing(smooth_run, tmp_path):
     path, rng = copy_run(smooth_run, tmp_path), np.random.default_rng(1)
-    table_of_study = SMOOTH.resolve(SMOOTH.table)
-    content = table_of_study.read(path)
-    table, n = content.rows, len(content.rows)
-    prediction = np.where(rng.random(n) < 0.7, table.label, (table.label + 1) % 4)
-    radius = np.where(rng.random(n) < 0.8, rng.random(n), 0)
-    table_of_study.write(path, content.manifest, replace(table, prediction=prediction, radius=radius))
-    SMOOTH.resolve(SMOOTH.page)(path)
-    approve("smooth", shown(path) + "\n" + payload(brinell.open(path)))
+    content = proofs.TABLE.read(path)
+    table, n = content.rows, len(np.unique(content.rows.sample_id))
+    levels, radius = np.unique(table.eps), np.where(rng.random(n) < 0.8, rng.random(n), 0)
+    outcome = np.where((levels <= radius[:, None]) & (radius > 0)[:, None], "certified", "open")
+    outcome[(rng.random(n) < 0.3) & (radius > 0)] = "wrong"
+    proven = outcome == "certified"
+    columns = {
+        "outcome": outcome,
+        "proven_at": np.where(proven, radius[:, None], np.nan),
+        "method": np.where(proven, "smoothing", ""),
+    }
+    proofs.TABLE.write(path, content.manifest, replace(table, **{name: value.ravel() for name, value in columns.items()}))
+    CERTIFY.resolve(CERTIFY.page)(path)
+    approve("smoothing", shown(path) + "\n" + payload(brinell.open(path)))
 
 
 def test_corrupt(corrupt_run, tmp_path):
@@ -246,9 +250,9 @@ def test_lines_of_studies_without_a_folder():
     texts += [metric.lines(), metric.model_copy(update={"auc": metric.auc | {"low": None}}).lines()]
     texts.append(GeneratorResult(generator="g", data="d?split=train", samples=41, steps=43, bytes=47000, digest="-").lines())
     values = {f"X_{k}": 0.1234567 * k for k in range(1, 9)}
-    answer = FalsifyResult(
+    answer = QueryResult(
         query="q", network="n", verdict="sat", reason="an attack", x=values, y={"Y_0": 0.75}, slack=0.5, cases=3, gradients=True,
         forwards=53, seconds=1.25,
     )  # fmt: skip
-    texts += [falsify_lines(answer), competition_lines(answer)]
+    texts.append(answer.lines())
     approve("lines", "\n\n".join("\n".join(lines) for lines in texts), masks={})

@@ -11,7 +11,7 @@ from brinell.studies.serving import command_of
 from brinell.testing.studies import rows_match, rows_of
 
 CALLS = {
-    "smooth": {"samples": 6, "draws": 200, "select": "first"},
+    "certify": {"samples": 6, "method": "smoothing?draws=200", "select": "first"},
     "explain": {"samples": 4, "method": ["occlusion", "gradient"]},
 }
 

@@ -78,6 +78,15 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
     return result.model_copy(update={"certified": band.certified, "open": band.open, "per_class": classes})
 
 
+def proven_budgets(table: Outcomes) -> dict[int, float]:
+    """The largest budget at which each sample is proven robust, by sample; 0 without a proof."""
+    budgets = dict.fromkeys(table.sample_id.tolist(), 0.0)
+    held = table.outcome.astype(str) == CERTIFIED
+    for sample, eps in zip(table.sample_id[held].tolist(), table.eps[held].tolist(), strict=True):
+        budgets[sample] = max(eps, budgets[sample])
+    return budgets
+
+
 def audit_with_proofs(result: AuditResult, run: Path | str) -> AuditResult:
     """The same for the result of an audit, of which one model was certified."""
     if len(result.models) != 1:

@@ -11,20 +11,24 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 
 import numpy as np
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
 __all__ = ["Case", "Query", "read_query"]
 
-MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 25
 """Maximum size of a file."""
-MOST_CASES = 10_000
-"""Maximum number of cases of a query."""
+MOST_CASES, MOST_LITERALS = 10_000, 1_000_000
+"""Maximum number of cases of a query, and of literals in all of them."""
+MOST_VALUES, MOST_NUMBERS = 1_000_000, 20_000_000
+"""Maximum number of inputs, or of outputs, and of numbers in all cases."""
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TOKEN = re.compile(r"""\s+|;[^\n]*|([A-Za-z_][\w.-]*\s*\[[^\]]*\]|[()]|[^\s()\[\];]+(?:\[[^\]]*\])?|\[[^\]]*\])""")
 """White space and comments, or one token; an index belongs to the variable before it."""
 
@@ -86,13 +90,18 @@ class _Reader:
     outputs: dict[str, int] = field(default_factory=dict)
     conjuncts: list[list[list[Literal]]] = field(default_factory=list)
     """Each assertion as a disjunction of conjunctions."""
+    text: str = ""
+    position: int = 0
+    """Position in the text; 0 where an error has none."""
 
     def refuse(self, clause: str) -> RequestError:
-        """An error about the file."""
-        return RequestError(f"{self.path} {clause}")
+        """An error about the file, with its line."""
+        line = f" (line {self.text.count(chr(10), 0, self.position) + 1})" if self.position else ""
+        return RequestError(f"{self.path} {clause}{line}")
 
     def read(self, text: str) -> Query:
         """The query of a file's text."""
+        self.text = text
         for expression in self._expressions(text):
             match expression:
                 case ["vnnlib-version", *_]:
@@ -114,12 +123,12 @@ class _Reader:
 
     def _expressions(self, text: str) -> Iterator[Expression]:
         stack: list[list[Expression]] = []
-        position = line = 0
+        position = 0
         while position < len(text):
+            self.position = position if not stack else self.position
             match_ = TOKEN.match(text, position)
             if match_ is None:
-                line = text.count("\n", 0, position) + 1
-                raise self.refuse(f"cannot be read at line {line}: {text[position : position + 20]!r}")
+                raise self.refuse(f"cannot be read at {text[position : position + 20]!r}")
             position, token = match_.end(), match_.group(1)
             if token is None:
                 continue
@@ -127,7 +136,7 @@ class _Reader:
                 stack.append([])
             elif token == ")":
                 if not stack:
-                    raise self.refuse(f"closes a parenthesis that is not open at line {text.count(chr(10), 0, position) + 1}")
+                    raise self.refuse("closes a parenthesis that is not open")
                 complete = stack.pop()
                 if stack:
                     stack[-1].append(complete)
@@ -136,9 +145,10 @@ class _Reader:
             elif stack:
                 stack[-1].append(re.sub(r"\s+", "", token))
             else:
-                raise self.refuse(f"has {token!r} outside of parentheses at line {text.count(chr(10), 0, position) + 1}")
+                raise self.refuse(f"has {token[:40]!r} outside of parentheses")
         if stack:
             raise self.refuse(f"ends with {len(stack)} open parentheses: it was cut off")
+        self.position = 0
 
     def _declare_number(self, name: str) -> None:
         """A variable of VNN-LIB 1.0."""
@@ -163,7 +173,7 @@ class _Reader:
                     if not re.fullmatch(r"Real|float(16|32|64)", element, flags=re.IGNORECASE):
                         raise self.refuse(f"declares {variable!r} of type {element}: inputs and outputs are real numbers")
                     sides = [int(side) for side in re.findall(r"\d+", text)]
-                    if prod(sides) > 10_000_000:
+                    if prod(sides) > MOST_VALUES:
                         raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
                     names = (f"{variable}[{','.join(map(str, index))}]" for index in np.ndindex(*sides)) if sides else [variable]
                     variables.update({entry: k for k, entry in enumerate(names)})
@@ -180,10 +190,8 @@ class _Reader:
             case ["or", *parts]:
                 return [clause for part in parts for clause in self._disjunction(part)]
             case [str(relation), left, right] if relation in ("<=", ">=", "<", ">", "=", "==", "!="):
-                difference, constant = self._linear(left)
-                for name, coefficient in (linear := self._linear(right))[0].items():
-                    difference[name] = difference.get(name, 0.0) - coefficient
-                return self._literals(relation, difference, linear[1] - constant)
+                linear, constant = self._sum([(left, 1.0), (right, -1.0)])
+                return self._literals(relation, linear, -constant)
             case _:
                 raise self.refuse(f"asserts {_text(formula)}: formulas are and, or, <=, <, >=, >, = and !=")
 
@@ -201,10 +209,9 @@ class _Reader:
             case str(token):
                 if token in self.inputs or token in self.outputs:
                     return {token: 1.0}, 0.0
-                try:
-                    return {}, float(token)
-                except ValueError:
-                    raise self.refuse(f"uses {token!r}, which it does not declare") from None
+                if NUMBER.fullmatch(token) is None or not isfinite(float(token)):
+                    raise self.refuse(f"uses {token[:40]!r}, which is no number and which it does not declare")
+                return {}, float(token)
             case ["+", *parts]:
                 return self._sum([(part, 1.0) for part in parts])
             case ["-", only]:
@@ -230,45 +237,60 @@ class _Reader:
             constant += sign * shift
             for name, value in coefficients.items():
                 total[name] = total.get(name, 0.0) + sign * value
-        return total, constant
+        if not all(map(isfinite, (constant, *total.values()))):
+            raise self.refuse("has numbers that overflow")
+        return {name: value for name, value in total.items() if value}, constant
 
     def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
         count = prod(len(disjunction) for disjunction in disjunctions)
-        if count > MOST_CASES:
-            raise self.refuse(f"has {count} cases, and at most {MOST_CASES} are answered")
+        literals = sum(count // len(d) * sum(map(len, d)) for d in disjunctions if d)
+        if count > MOST_CASES or literals > MOST_LITERALS:
+            raise self.refuse(
+                f"has {count} cases of {literals} constraints, and {MOST_CASES} of {MOST_LITERALS} are read at most"
+            )
         return [[literal for clause in choice for literal in clause] for choice in product(*disjunctions)]
 
     def _cases(self) -> Iterator[Case]:
         """A case for each clause whose box holds an input."""
-        bounds = [clauses[0] for clauses in self.conjuncts if len(clauses) == 1]
-        shared = [literal for clause in bounds for literal in clause]
+        shared = [literal for clauses in self.conjuncts if len(clauses) == 1 for literal in clauses[0]]
+        start = np.full(len(self.inputs), -np.inf), np.full(len(self.inputs), np.inf)
+        low, high, rows = self._box(shared, *start)
+        clauses = self._product([clauses for clauses in self.conjuncts if len(clauses) != 1])
+        if len(clauses) * (len(self.inputs) + (len(rows) + 1) * len(self.outputs)) > MOST_NUMBERS:
+            raise self.refuse(f"has {len(clauses)} cases of {len(self.inputs)} inputs, which is more than is read")
         feasible = False
-        for clause in self._product([clauses for clauses in self.conjuncts if len(clauses) > 1]):
-            case = self._case([*shared, *clause])
+        for clause in clauses:
+            case = self._case(clause, low, high, rows)
             if case is not None:
                 feasible = True
                 yield case
         if not feasible:
             raise self.refuse("has no input that satisfies its bounds: they contradict each other")
 
-    def _case(self, literals: Sequence[Literal]) -> Case | None:
-        """The box and the constraints of a conjunction; None if the box is empty."""
-        low, high = np.full(len(self.inputs), -np.inf), np.full(len(self.inputs), np.inf)
-        rows: list[Literal] = []
+    def _box(self, literals: Sequence[Literal], low: Array, high: Array) -> tuple[Array, Array, list[Literal]]:
+        """A box, made smaller by those of some literals that bound an input, and the others, which are about outputs."""
+        low, high, rows = low.copy(), high.copy(), []
         for linear, bound, strict in literals:
-            names = [name for name, coefficient in linear.items() if coefficient]
-            if not any(name in self.inputs for name in names):
+            names = [name for name in linear if name in self.inputs]
+            if not names:
                 rows.append((linear, bound, strict))
                 continue
-            if len(names) > 1:
-                raise self.refuse(f"ties {names[0]} to {names[1]}: inputs may have bounds only")
+            if len(linear) > 1:
+                first, second = list(linear)[:2]
+                raise self.refuse(f"ties {first} to {second}: inputs may have bounds only")
             k, coefficient = self.inputs[names[0]], linear[names[0]]
-            end, inward = bound / coefficient, -np.inf if coefficient > 0 else np.inf
-            end = np.nextafter(end, inward) if strict else end
+            end = bound / coefficient
+            end = np.nextafter(end, -np.inf if coefficient > 0 else np.inf) if strict else end
             if coefficient > 0:
                 high[k] = min(high[k], end)
             else:
                 low[k] = max(low[k], end)
+        return low, high, rows
+
+    def _case(self, literals: Sequence[Literal], low: Array, high: Array, shared: list[Literal]) -> Case | None:
+        """The box and the constraints of a conjunction; None if the box is empty."""
+        low, high, rows = self._box(literals, low, high)
+        rows = [*shared, *rows]
         if not (np.isfinite(low) & np.isfinite(high)).all():
             open_ = next(name for name, k in self.inputs.items() if not np.isfinite([low[k], high[k]]).all())
             raise self.refuse(f"does not bound {open_} on both sides")
@@ -277,7 +299,7 @@ class _Reader:
         a = np.zeros((len(rows), len(self.outputs)))
         for row, (linear, _, _) in zip(a, rows, strict=True):
             for name, coefficient in linear.items():
-                row[self.outputs[name]] += coefficient
+                row[self.outputs[name]] = coefficient
         return Case(low, high, a, np.array([bound for _, bound, _ in rows]), np.array([strict for *_, strict in rows], bool))
 
 
@@ -294,9 +316,7 @@ def read_query(path: Path) -> Query:
         RequestError: the file is missing or no VNN-LIB, or asks what cannot be answered here.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise RequestError(f"{path} has more than {MOST_BYTES >> 20} MiB")
-        text = path.read_text(encoding="utf-8")
+        text = bounded.read(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or "cannot be read"
         raise RequestError(f"{path} {reason.lower()}: name a query in VNN-LIB") from None

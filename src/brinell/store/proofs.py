@@ -32,9 +32,9 @@ class Outcomes:
     label: Array = column("int32", "true class")
     eps: Array = column("float64", "the budget, in the units of the data")
     outcome: Array = column("string", "wrong, broken, open, certified or failed")
-    method: Array = column("string", "the method of the proof, or solver:TOOL; empty without one")
-    proven_at: Array = column("float64", "the budget at which the proof was made, at least eps; NaN without a proof")
-    margin: Array = column("float64", "lower bound of the margin at proven_at; NaN without one")
+    method: Array = column("string", "method of the proof, or solver:TOOL; empty without")
+    proven_at: Array = column("float64", "budget of the proof, at least eps; NaN without")
+    margin: Array = column("float64", "lower bound of the margin there, or of the probability of the class under noise")
 
     def __len__(self) -> int:
         return len(self.sample_id)

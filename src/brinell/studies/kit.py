@@ -154,9 +154,6 @@ class Study:
     may take from the folder what `claimed` lists."""
     rates: Reference | None = None
     """`(result) -> mapping of metrics to rates over budgets`, for a folder other than an audit's that a gate can judge."""
-    proven: Reference | None = None
-    """`(folder) -> mapping of samples to budgets`: the largest budget at which each sample is proven robust, 0 without a proof.
-    Only proofs about the model itself count."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None

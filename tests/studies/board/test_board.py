@@ -65,7 +65,7 @@ def test_proofs_stand_beside_attacks(runs, site):
     folder, _ = site
     from brinell.studies.certify import STUDY
 
-    certified = STUDY.resolve(STUDY.rates)(STUDY.resolve(STUDY.open)(runs / "proofs"))["certified"][-1]
+    certified = STUDY.resolve(STUDY.open)(runs / "proofs").certified[-1]
     proofs = [
         row for file in folder.glob("tasks/*.json") for row in json.loads(file.read_text()) if row["proven value"] is not None
     ]

@@ -98,7 +98,7 @@ class Centred(nn.Module):
     """A layer that has no bound."""
 
     def forward(self, x):
-        return nn.functional.layer_norm(x, (8,))
+        return x.sort(dim=1).values
 
 
 def test_what_cannot_be_certified_is_refused_before_an_attack(subject, tmp_path):

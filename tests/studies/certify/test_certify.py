@@ -37,8 +37,8 @@ def test_a_linear_model_is_certified_exactly(linear, tmp_path):
     result = brinell.certify(
         net, brinell.data(x, y, kind="vector"), eps=",".join(map(str, EPS)), attack="apgd-ce?steps=20", out=tmp_path / "run"
     )
-    assert result.eps == [0.0, *EPS] and result.n == len(x) and result.clean.k == int((radius > 0).sum())
-    for certified, robust, undecided, eps in zip(result.certified, result.robust, result.open, result.eps, strict=True):
+    assert result.facts.eps == [0.0, *EPS] and result.n == len(x) and result.clean.k == int((radius > 0).sum())
+    for certified, robust, undecided, eps in zip(result.certified, result.robust, result.open, result.facts.eps, strict=True):
         truth = int((radius > eps).sum())
         assert certified.k == truth, f"at {eps}"
         assert certified.k + undecided.k == robust.k >= truth
@@ -62,29 +62,25 @@ def test_a_counterexample_of_each_broken_sample_is_kept(linear, tmp_path):
         assert int(net(example[None]).argmax()) != y[int(name)]
 
 
-class Normalised(nn.Module):
-    """A network with a layer that has no bound here."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 3)
+class Sorted(nn.Module):
+    """A network with an operation that has no bound here."""
 
     def forward(self, x):
-        return self.last(self.norm(x))
+        return x.sort(dim=1).values[:, :3]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
     net, x, y, _ = linear
     data = brinell.data(x, y, kind="vector")
-    with pytest.raises(RequestError, match="cannot be bounded: there is no bound for the operation native_layer_norm"):
-        brinell.certify(Normalised().eval(), data, out=tmp_path / "run")
-    traced = torch.jit.trace(Normalised().eval(), torch.rand(2, 8))
+    with pytest.raises(RequestError, match="cannot be bounded: there is no bound for the operation sort"):
+        brinell.certify(Sorted().eval(), data, out=tmp_path / "run")
+    traced = torch.jit.trace(Sorted().eval(), torch.rand(2, 8))
     with pytest.raises(RequestError, match="cannot be bounded: "):
         brinell.certify(traced, data, out=tmp_path / "run")
-    with pytest.raises(RequestError, match=r"pass model.float\(\)"):
+    with pytest.raises(RequestError, match="cannot be bounded: "):
         brinell.certify(nn.Linear(8, 3).double().eval(), data, out=tmp_path / "run")
-    with pytest.raises(RequestError, match="it was exported: pass the module that it was made from"):
+    with pytest.raises(RequestError, match="cannot be bounded: "):
         brinell.certify(torch.export.export(nn.Linear(8, 3).eval(), (torch.rand(2, 8),)), data, out=tmp_path / "run")
     with pytest.raises(RequestError, match="a bound needs its layers"):
         brinell.certify(lambda v: net(torch.as_tensor(v)).detach().numpy(), data, out=tmp_path / "run")

@@ -17,7 +17,7 @@ from brinell.core.errors import BrinellWarning, RequestError
 from brinell.models._onnx_session import session_of
 from brinell.store.files import read_arrays
 from brinell.store.proofs import PROOF, SILENT, TABLE, WITNESS
-from brinell.studies.certify import queries, solvers
+from brinell.studies.certify import solvers
 
 pytest.importorskip("onnxruntime")
 EPS = "0.002,0.02,0.05,0.1"
@@ -112,11 +112,11 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
         with torch.no_grad():
             scores = subject[0](torch.from_numpy(grid)).double().numpy()
         errors = np.any([case.holds(grid.astype(np.float64), scores) for case in cases], 0)
-        return solvers.Answer(WITNESS, "", tuple(grid[errors][0].tolist())) if errors.any() else solvers.Answer(PROOF, "")
+        return solvers.Answer(WITNESS, "", tuple(grid[errors][0].tolist())) if errors.any() else solvers.Answer(PROOF)
 
     before = certify(subject, tmp_path / "before")
     command = tool(tmp_path, "exit 0", "grid.py")
-    monkeypatch.setattr(queries, "run_tool", look)
+    monkeypatch.setattr(solvers, "run_tool", look)
     result = certify(subject, tmp_path / "run", solver=command)
     assert sum(rate.k for rate in before.open) > 5 and sum(rate.k for rate in result.open) == 0
     assert result.solvers[0].tool == "grid.py" and result.solvers[0].proofs > 0 and result.solvers[0].counterexamples > 0
@@ -199,7 +199,7 @@ def test_no_nonsense_is_an_answer(subtests):
                 for _ in range(5)
             ]
             text = generator.choice(["\n", " ", "\r\n"]).join(lines)
-            answer = solvers.read_answer(text, ["X[0,0]", "X[0,1]"])
+            answer = solvers.Answer(*solvers.read_answer(text, ["X[0,0]", "X[0,1]"]))
             said = {line.strip().lower() for line in text.splitlines()}
             if answer.verdict == PROOF:
                 assert said & {"unsat", "holds"} and not said & {"sat", "violated", "unknown", "timeout"}
@@ -218,6 +218,6 @@ def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, 
         certify(subject, tmp_path / "run", export=tmp_path / "queries", norm="l2")
     (tmp_path / "queries").mkdir()
     (tmp_path / "queries" / "file").touch()
-    with pytest.raises(RequestError, check=refused("studies.certify.queries.check_folder")):
+    with pytest.raises(RequestError, check=refused("studies.certify.solvers.check_folder")):
         certify(subject, tmp_path / "run", export=tmp_path / "queries")
     assert not (tmp_path / "run").exists()

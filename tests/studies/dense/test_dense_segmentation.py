@@ -276,7 +276,7 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
     x, masks = pictures()
     data, model = brinell.data(x, masks=masks), Threshold()
     spec, network = write_pictures(tmp_path / "pictures")
-    for verb in ("smooth", "corrupt", "certify", "harden"):
+    for verb in ("corrupt", "certify", "harden"):
         settings = {"train": data} if verb == "harden" else {}
         with pytest.raises(BrinellError, check=refused("engine.sources.check_labelled")):
             getattr(brinell, verb)(model, data, **settings, out=tmp_path / verb)

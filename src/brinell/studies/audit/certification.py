@@ -7,7 +7,7 @@ from brinell.core.errors import RequestError, option
 from brinell.engine.plan import Plan
 from brinell.store.proofs import PROOFS
 from brinell.studies.certify import STUDY as CERTIFY
-from brinell.studies.certify.request import CertifyRequest
+from brinell.studies.certify import CertifyRequest
 from brinell.studies.certify.run import AuditedRun, carry_out, make_plan
 from brinell.studies.kit import Call
 

@@ -150,13 +150,12 @@ def _of_rates(study: Study, path: Path, level: str) -> Figures:
     certified, robust = pairs.get("certified", {}), pairs.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())
     model = manifest["models"][0]
-    itself = study.proven is not None
     clean = rates.get("clean", [])
     return Figures(
         run=str(path),
         verb=study.verb,
         key=digest(path / MANIFEST),
-        model=model["name"] if itself else f"{model['name']}, {study.verb}",
+        model=model["name"] if study.verb == "certify" else f"{model['name']}, {study.verb}",
         digest=model["digest"],
         data=manifest["data"]["name"],
         data_digest=manifest["data"]["digest"],

@@ -1,7 +1,92 @@
-"""Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets."""
+"""Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets.
 
-from brinell.studies.certify.request import CertifyOptions, CertifyRequest
+With a query in VNN-LIB and --network, answer that query alone. With --method smoothing, prove the smoothed model, which answers
+the class that is most frequent under Gaussian noise.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from brinell.core.settings import Names
+from brinell.engine.request import (
+    JOINED,
+    AttackSpec,
+    BaseRequest,
+    BatchSize,
+    Budgets,
+    DataSpec,
+    Device,
+    File,
+    Folder,
+    ModelSpec,
+    SampleCount,
+    Seed,
+)
 from brinell.studies.kit import Study
+
+SMOOTHING = "smoothing"
+"""The method that proves the smoothed model."""
+QUERY_ATTACKS = ("apgd?loss=margin&steps=30", "apgd?loss=margin&steps=100", "square?steps=300&loss=margin")
+"""Attacks on a query if nobody names any."""
+
+
+class CertifyRequest(BaseRequest):
+    """The settings of `brinell certify`."""
+
+    query: File | None = None
+    """A query in VNN-LIB 1.0 or 2.0 about one network: bounds of each input, and linear constraints of the outputs."""
+    data: DataSpec = "digits"
+    """The data, as for brinell audit."""
+    model: ModelSpec = "digits-cnn"
+    """The model, as for brinell audit. The bounds must know its layers; for smoothing its predicted class is enough."""
+    norm: Literal["linf", "l2"] = "linf"
+    """The distance in which eps is measured. Smoothing takes l2."""
+    eps: Annotated[Budgets | None, JOINED] = None
+    """Budgets, such as 0:8/255:9. Default: 0:0.04:5, and for smoothing five up to the largest that the draws allow."""
+    method: tuple[Annotated[str, Names("bound")], ...] = ("crown", "alpha-crown")
+    """A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200, each on what is still open; or, by
+    itself, smoothing?sigma=0.25&draws=10000&first=100&alpha=0.001."""
+    attack: tuple[AttackSpec, ...] = ("fast",)
+    """The attacks, as for brinell audit. For a query by default APGD on its slack, then Square."""
+    solver: tuple[File, ...] = ()
+    """The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods leave open in linf, as TOOL verify
+    QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its proofs carry its name; its counterexamples are checked by the model."""
+    timeout: float = Field(default=60.0, gt=0, le=1e6)
+    """The seconds that an outside verifier may take for one question, and brinell itself for a query."""
+    network: File | None = None
+    """The network of a query: MODEL.onnx, or NAME=MODEL.onnx with its name in the query."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 100, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """How samples are selected: first, stratified or random."""
+    seed: Seed = 0
+    batch_size: BatchSize = 1000
+    device: Device = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: Any) -> Any:
+        """The distance of smoothing, and the attacks on a query."""
+        methods = values.get("method", ())
+        smooths = any(str(method).startswith(SMOOTHING) for method in ([methods] if isinstance(methods, str) else methods))
+        norm = {"norm": "l2"} if smooths else {}
+        attack = {"attack": QUERY_ATTACKS} if values.get("query") is not None else {}
+        return {**norm, **attack, **values}
+
+    @property
+    def is_smoothing(self) -> bool:
+        """True if the smoothed model is proven."""
+        return any(method.partition("?")[0] == SMOOTHING for method in self.method)
+
+
+class CertifyOptions(BaseRequest):
+    """What a certification writes beside its folder."""
+
+    export: Folder | None = None
+    """Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into
+    this folder."""
+
 
 STUDY = Study(
     package=__name__,
@@ -12,20 +97,20 @@ STUDY = Study(
     repeat="run:repeat",
     claimed=(("verdicts-*.jsonl", "the answers of outside verifiers, where --solver names any"),),
     plan="run:make_plan",
-    parts="run:pieces",
-    table="brinell.store.proofs:TABLE",
-    result="analysis:CertifyResult",
-    summarise="analysis:summarise",
-    lines="terminal:lines",
-    page="page:write",
-    rates="analysis:gate_rates",
-    warnings="analysis:warnings",
-    proven="analysis:proven_budgets",
-    halves=True,
+    pieces="run:pieces",
+    rows="brinell.store.proofs:Outcomes",
+    facts="result:CertifyFacts",
+    summarise="result:summarise",
+    result="result:CertifyResult",
+    more_schemas=(("certify-query", "result:QueryResult"),),
+    warnings="result:warnings",
+    positional=("query",),
     examples=(
         "brinell certify",
         "brinell certify --data npz:TEST.npz --model torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",
+        "brinell certify --method 'smoothing?sigma=0.25&draws=100000'",
         "brinell certify --method crown --export QUERIES",
-        "brinell certify --method crown --solver TOOL --solver-timeout 30",
+        "brinell certify --method crown --solver TOOL --timeout 30",
+        "brinell certify QUERY.vnnlib --network MODEL.onnx",
     ),
 )

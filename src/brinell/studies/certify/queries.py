@@ -1,251 +1,278 @@
-"""Open samples as queries: files for outside verifiers, and what those that a request names answer."""
+"""Answers a query in VNN-LIB on a network in ONNX: a proof first, then attacks in turn on every case until the time is up.
 
-import json
-from collections.abc import Callable, Sequence
+What attacks find counts where ONNX Runtime confirms it.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from brinell.bounds._onnx_file import onnx_bytes
-from brinell.bounds._query_files import NETWORK, Version, robustness_query
+from brinell import plugins
+from brinell.bounds._bounding import Ball
+from brinell.bounds._graph import Graph, Linear, Node
+from brinell.bounds._queries import Case, Query, read_query
+from brinell.bounds._trace import trace
+from brinell.core import bounded
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import RequestError, one_line, option
+from brinell.core.model import Access, ModelInfo
 from brinell.core.record import Array
-from brinell.models._onnx_session import session_of
-from brinell.store.files import write_atomically, write_text
-from brinell.store.proofs import PROOF, REFUSED, WITNESS, Verdict, Word, read_verdicts
-from brinell.studies.certify.proofs import Proofs, Prover
-from brinell.studies.certify.solvers import Answer, Box, Judge, run_tool, timed, tool_name
+from brinell.core.streams import Streams
+from brinell.engine.batch_attack import BatchAttack, model_session, parse_stages
+from brinell.engine.cascade import Stage
+from brinell.engine.plan import open_distance
+from brinell.engine.progress import Progress
+from brinell.models._onnx_network import Rows, compare, convert_file
+from brinell.models._onnx_session import WRONG_FORMAT, digest_of, open_session
+from brinell.models.onnx import Network, Onnx
+from brinell.studies.certify import CertifyRequest
+from brinell.studies.certify.proofs import Method
+from brinell.studies.certify.result import QueryResult
 
-NETWORK_FILE = "model.onnx"
-INSTANCES = "instances.csv"
-"""The list of queries in the form of the competitions: network, query, timeout."""
-TOLERANCE = 1e-5
-"""Largest difference between the answers of the file and the network, as a share of the largest score."""
+COMPARED = 4
+"""Inputs on which the network in torch is compared with ONNX Runtime."""
+STARTS = 16
+"""Starts of an attack side by side."""
+HALF = 0.5
+"""The centre of the unit cube, and the budget that makes all of it reachable."""
 
 
-def check_queries(norm: str, setting: str) -> None:
-    """Refuse what queries cannot say, and files that cannot be written, before anything is computed.
+def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
+    """Answer a query."""
+    start, path = time.monotonic(), Path(str(request.query)).expanduser()
+    if request.network is None:
+        raise RequestError(f"{path} asks about a network, and none is named: add {option('network', 'MODEL.onnx')}")
+    stages = parse_stages(request.attack)
+    with bounded.time_limit(request.timeout, path):
+        query = read_query(path)
+    network = open_network(request.network, query)
+    open_cases, end = list(query.cases), start + request.timeout
+    for spec in request.method:
+        method: Method = plugins.build("bound", *plugins.parse(spec)[::2])
+        if open_cases and time.monotonic() < end:
+            open_cases = _refute(method, open_cases, network, progress)
+    example, best = _search(request.seed, stages, open_cases, network, end) if open_cases else (None, -np.inf)
+    verdict: Literal["sat", "unsat", "unknown"] = "sat" if example else "unknown" if open_cases else "unsat"
+    proven, all_cases = len(query.cases) - len(open_cases), len(query.cases)
+    if example:
+        reason = f"ONNX Runtime's answer to this input satisfies the query by {example.slack:.3g}"
+    elif not open_cases:
+        reason = f"{', '.join(request.method)} prove that no input satisfies any of {all_cases} cases"
+    else:
+        excluded = f"; {proven} of {all_cases} cases are excluded by proof" if proven else ""
+        blind = "" if network.module is not None else f"; without gradients, since the network {network.obstacle}"
+        reason = f"no attack found an input within {request.timeout:g} s{excluded}{blind}"
+    return QueryResult(
+        query=str(request.query),
+        network=request.network,
+        verdict=verdict,
+        reason=reason,
+        x=dict(zip(query.inputs, example.x.tolist(), strict=True)) if example else {},
+        y=dict(zip(query.outputs, example.y.tolist(), strict=True)) if example else {},
+        slack=example.slack if example else float(best) if np.isfinite(best) else None,
+        cases=all_cases,
+        gradients=network.module is not None,
+        forwards=network.forwards,
+        seconds=time.monotonic() - start,
+    )
 
-    Raises:
-        RequestError: balls other than boxes, or a package that is missing.
-    """
-    if norm != "linf":
-        raise RequestError(
-            f"{option(setting)} writes queries in VNN-LIB, whose inputs lie in boxes, and a ball in {norm} is not a box: leave "
-            f"{option(setting)} out, or certify in linf"
-        )
+
+class QueryNetwork:
+    """A network of one input and one output, asked with flattened inputs."""
+
+    def __init__(self, path: Path, inputs: int) -> None:
+        session = open_session(path)
+        self._network = Network(session, Domain(kind="vector", shape=(inputs,)), Onnx(), str(path))
+        self.element_type, self.forwards = np.dtype(self._network.dtype), 0
+        self.module: nn.Module | None = None
+        """The same in torch; None where it cannot be converted."""
+        self.obstacle = ""
+        """Why there is none."""
+        try:
+            converted, _ = convert_file(path, session.get_outputs()[0].name, before_softmax=False)
+            rows = Rows(converted, last=False, sides=self._network.sides, dtype=self.element_type)
+            module = nn.Sequential(rows, nn.Flatten()).eval()
+            x = np.random.default_rng(0).random((COMPARED, inputs))
+            with torch.no_grad():
+                compare(torch.from_numpy(self.answer(x)), module(torch.from_numpy(x)).double())
+            self.module = module
+        except Exception as error:  # whatever the converter meets
+            self.obstacle = one_line(error, 120)
+
+    def answer(self, x: Array) -> Array:
+        """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
+        self.forwards += len(x)
+        outputs: Array = np.asarray(self._network(x)).reshape(len(x), -1).astype(np.float64)
+        return outputs
+
+
+def open_network(text: str, query: Query) -> QueryNetwork:
+    """Open the network of a query, from MODEL.onnx or NAME=MODEL.onnx."""
+    label, separator, file = text.partition("=")
+    path = Path(file if separator else text).expanduser()
+    if separator and query.network and label != query.network:
+        raise RequestError(f"the query asks about {query.network!r}, and --network names {label!r}: write {query.network}={path}")
+    if not path.is_file():
+        raise RequestError(f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx")
+    _, size = digest_of(path)
+    with bounded.decoding(path, size, WRONG_FORMAT):
+        network = QueryNetwork(path, len(query.inputs))
+        width = network.answer(np.zeros((1, len(query.inputs)))).shape[1]
+    if width != len(query.outputs):
+        raise RequestError(f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs")
+    return network
+
+
+def _by_box(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases of the same box together."""
+    groups: dict[bytes, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.low.tobytes() + case.high.tobytes(), []).append(case)
+    return list(groups.values())
+
+
+def _refute(method: Method, cases: Sequence[Case], network: QueryNetwork, progress: Progress) -> list[Case]:
+    """The cases for which a bound does not prove that no input satisfies them."""
+    if (module := network.module) is None:
+        return list(cases)
+    centre = torch.from_numpy((cases[0].low + cases[0].high) / 2).float()[None]
     try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-    except ImportError:
-        raise RequestError(f"{option(setting)} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
+        graph = trace(lambda x: module(x), centre)
+    except RequestError as error:
+        progress.note(f"no proof is tried: {error}")
+        return list(cases)
+    remaining = []
+    for group in _by_box(cases):
+        margins = iter(_margins(graph, group, method).tolist())
+        remaining += [case for case in group if not any([next(margins) > 0 for _ in case.b])]
+    return remaining
 
 
-def network_bytes(prover: Prover, x: Tensor) -> bytes:
-    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those of the network.
-
-    Raises:
-        RequestError: they are not.
-    """
-    content = onnx_bytes(prover.coarse)
-    session = session_of(content)
-    rows = x.detach().cpu().float()
-    answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
-    expected = prover.graph.values(rows.double())[-1].numpy()
-    difference = float(np.abs(answers - expected).max())
-    if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
-        raise RequestError(
-            f"the network as a file of ONNX answers differently than the model, by up to {difference:.3g}: its samples cannot be "
-            "written as queries; the methods of brinell need none"
-        )
-    return content
+def _margins(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
+    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the cases."""
+    a, b = (torch.from_numpy(np.concatenate([getattr(case, name) for case in cases])) for name in ("a", "b"))
+    if not len(b):
+        return b
+    # Class 0 has the score 0, and class k what is left until constraint k is violated.
+    weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
+    last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
+    low, high = (torch.from_numpy(end)[None] for end in (cases[0].low, cases[0].high))
+    radius = ((high - low) / 2).amax(1) * (1 + 1e-12) + 1e-300  # the bounds of the data cut the ball to the box
+    ball = Ball((low + high) / 2, radius, low, high, "linf")
+    return method(Graph((*graph.nodes, last)), ball, torch.zeros(1, dtype=torch.long))[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """The samples of a piece."""
+class Slack(nn.Module):
+    """Cases of one box as a classifier of two classes on the unit cube: class 1 wins where all constraints of a case hold.
 
-    ids: Array
-    """(n,) positions in the data."""
-    x: Tensor
-    """(n, *shape)."""
-    labels: Array
-    """(n,)."""
-    levels: tuple[float, ...]
-    """Ascending budgets."""
-    prover: Prover
-
-    def box(self, sample: int, level: int) -> Box:
-        """The inputs that a proof at a budget is about."""
-        eps = torch.tensor([self.levels[level]], dtype=torch.float64)
-        low, high = self.prover.ball(self.x[sample : sample + 1], eps).box
-        return Box(sample=sample, level=level, low=low[0].numpy(), high=high[0].numpy())
-
-    def text(self, box: Box, version: Version) -> str:
-        """The query of a box."""
-        label = int(self.labels[box.sample])
-        comment = (
-            f"sample {self.ids[box.sample]} of class {label}, Linf eps {self.levels[box.level]!r}: is there an error in this box?"
-        )
-        return robustness_query(version, box.low, box.high, label, self.prover.graph.classes, comment)
-
-    def write_network(self, folder: Path) -> None:
-        """Write the network into a folder."""
-        content = network_bytes(self.prover, self.x)
-        write_atomically(folder / NETWORK_FILE, lambda path: path.write_bytes(content))
-
-    def input_names(self) -> list[str]:
-        """Names of the inputs in VNN-LIB 2.0."""
-        return [f"X[{','.join(map(str, (0, *index)))}]" for index in np.ndindex(*self.x.shape[1:])]
-
-
-NEAR = 1e-4
-"""Share of a budget by which an input that a tool names may lie outside of it, to be moved into it."""
-
-
-def confirmation(
-    samples: Samples, predict: Callable[[Tensor], Tensor], domain: Domain
-) -> Callable[[int, int, Array], Array | None]:
-    """A function of a sample, a budget and an input (*shape) that a tool names: the counterexample, or None.
-
-    The input is moved into the budget and the bounds of the data, by rounding at most, and the model must get it wrong there.
+    The first score is 0, and the second is the slack of the tightest constraint, of the best case.
     """
 
-    def confirm(sample: int, level: int, values: Array) -> Array | None:
-        """The counterexample within the budget, as the model answers."""
-        x0, eps = samples.x[sample].cpu(), samples.levels[level]
-        low, high = domain.bounds(x0[None])
-        x = torch.from_numpy(values)
-        inside = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(low, high)
-        if float((inside[0] - x).abs().max()) > NEAR * eps:
-            return None
-        return inside[0].numpy() if int(predict(inside).argmax(1)) != int(samples.labels[sample]) else None
+    def __init__(self, network: nn.Module, cases: list[Case]) -> None:
+        super().__init__()
+        self.network = network
+        self._parts = [(torch.from_numpy(case.a).float(), torch.from_numpy(case.b).float()) for case in cases]
+        self._low, self._width = (torch.from_numpy(v).float() for v in (cases[0].low, cases[0].high - cases[0].low))
 
-    return confirm
-
-
-Ask = Callable[[str, Box], tuple[Answer, float]]
-"""Asks a tool, by its command, about a box: its answer, and the seconds that it took."""
+    def forward(self, u: Tensor) -> Tensor:
+        """(n, inputs) in the unit cube to (n, 2) scores."""
+        y = self.network(self._low + self._width * u)
+        slacks = [(b - y @ a.T).amin(1) if len(b) else y.new_full((len(y),), torch.inf) for a, b in self._parts]
+        slack = torch.stack(slacks, 1).amax(1)
+        return torch.stack([torch.zeros_like(slack), slack], 1)
 
 
-def asking(samples: Samples, folder: Path, seconds: float, commands: dict[str, tuple[str, ...]]) -> Ask:
-    """A function that asks tools by files in a folder."""
-    samples.write_network(folder)
-    names = samples.input_names()
+@dataclass(frozen=True)
+class Counterexample:
+    """An input that satisfies the query, with the outputs of ONNX Runtime."""
 
-    def ask(tool: str, box: Box) -> tuple[Answer, float]:
-        """Write the query and run the tool."""
-        query = folder / "query.vnnlib"
-        write_text(query, samples.text(box, "2.0"))
-        network = f"{NETWORK}={folder / NETWORK_FILE}"
-        return timed(lambda: run_tool(commands[tool], query, network, seconds, names))
-
-    return ask
+    x: Array
+    y: Array
+    slack: float
 
 
-def recorded(samples: Samples, file: Path) -> Ask:
-    """A function that gives the answers that a folder holds, for a repetition."""
-    answers = {(line.tool, line.sample_id, line.eps): line for line in read_verdicts(file)}
+class CaseModel:
+    """Cases of one box as a model that attacks can ask."""
 
-    def ask(tool: str, box: Box) -> tuple[Answer, float]:
-        """The recorded answer."""
-        line = answers.get((tool_name(tool), int(samples.ids[box.sample]), samples.levels[box.level]))
-        if line is None:
-            return Answer("unknown", "the folder holds no answer"), 0.0
-        verdict: Word = PROOF if line.verdict == REFUSED else line.verdict
-        return Answer(verdict, line.reason if verdict == line.verdict else "", tuple(line.x)), line.seconds
+    name, classes = "the query", 2
 
-    return ask
+    def __init__(self, cases: list[Case], network: QueryNetwork) -> None:
+        self._cases, self._network = cases, network
+        self._module = None if network.module is None else Slack(network.module, cases).eval()
+        self.domain = Domain(kind="vector", shape=(len(cases[0].low),))
+        self.access = Access.SCORES if self._module is None else Access.GRADIENTS
+        self.info = ModelInfo(module=self._module)
 
+    def digest(self) -> str:
+        """No digest: nothing is stored by it."""
+        return ""
 
-def ask_tool(
-    tool: str,
-    ask: Ask,
-    judge: Judge,
-    samples: Samples,
-    proofs: Proofs,
-    first: Array,
-    examples: dict[int, Array],
-) -> list[Verdict]:
-    """Ask a tool about open samples by bisection over their budgets, and raise proofs and counterexamples by what counts.
+    def predict(self, u: Tensor) -> Tensor:
+        """(n, 2) scores."""
+        if self._module is not None:
+            self._network.forwards += len(u)
+            scores: Tensor = self._module(u)
+            return scores
+        y = self._network.answer(self._inputs(u))
+        slack = torch.from_numpy(np.stack([case.slack(y) for case in self._cases], 1).max(1)).float()
+        return torch.stack([torch.zeros_like(slack), slack], 1)
 
-    Args:
-        tool: its command.
-        ask: asks it.
-        judge: decides what counts of its answers.
-        samples: the samples.
-        proofs: proofs so far; changed in place.
-        first: (n,) position of the smallest budget with a counterexample; changed in place.
-        examples: the nearest counterexample by sample; changed in place.
-    """
-    verdicts: list[Verdict] = []
-    before = proofs.copy()
+    def _inputs(self, u: Tensor) -> Array:
+        """The inputs at points (n, inputs) of the unit cube, in the type of the network, in the box where one of that type is."""
+        case, kind = self._cases[0], self._network.element_type
+        x = (case.low + (case.high - case.low) * u.detach().double().numpy()).astype(kind)
+        low, high = case.low.astype(kind), case.high.astype(kind)
+        low = np.where(low.astype(np.float64) < case.low, np.nextafter(low, kind.type(np.inf)), low)
+        high = np.where(high.astype(np.float64) > case.high, np.nextafter(high, kind.type(-np.inf)), high)
+        inputs: Array = np.where(low <= high, np.clip(x, low, np.maximum(low, high)), x)
+        return inputs
 
-    def settle(sample: int, level: int) -> Verdict:
-        """Ask about a sample at a budget."""
-        box = samples.box(sample, level)
-        answer, seconds = ask(tool, box)
-        verdicts.append(judge.judge(box, answer, samples.levels[level], seconds, int(samples.ids[sample])))
-        return verdicts[-1]
-
-    open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
-    broken = [k for k, x in examples.items() if 0 <= first[k] < len(samples.levels) and samples.box(k, first[k]).holds(x)]
-    if open_samples and broken:  # a tool is first asked what is known
-        settle(broken[0], int(first[broken[0]]))
-    for k in open_samples:
-        low, high = int(proofs.level[k]), int(first[k])
-        while high - low > 1 and not judge.is_refused:
-            middle = (low + high) // 2
-            verdict = settle(k, middle)
-            if verdict.verdict == PROOF:
-                low = middle
-                proofs.level[k], proofs.method[k], proofs.margin[k] = middle, f"solver:{judge.tool}", torch.nan
-                continue
-            high = middle
-            if verdict.verdict == WITNESS:
-                first[k], examples[k] = middle, np.array(verdict.x, np.float32).reshape(samples.x.shape[1:])
-    if judge.is_refused:
-        proofs.level, proofs.method, proofs.margin = before.level, before.method, before.margin
-    return verdicts
+    def check(self, u: Tensor) -> tuple[Counterexample | None, float]:
+        """The best of some points that ONNX Runtime confirms, and the largest slack of any."""
+        x = self._inputs(u)
+        y = self._network.answer(x)
+        slacks = np.stack([case.slack(y) for case in self._cases], 1)
+        holds = np.stack([case.holds(x.astype(np.float64), y) for case in self._cases], 1)
+        row, column = np.unravel_index(int(np.where(holds, slacks, -np.inf).argmax()), slacks.shape)
+        if not holds[row, column]:
+            return None, float(slacks.max())
+        return Counterexample(x[row].astype(np.float64), y[row], float(slacks[row, column])), float(slacks.max())
 
 
-def write_verdicts(file: Path, verdicts: Sequence[Verdict]) -> None:
-    """Write a line for each answer."""
-    write_text(file, "".join(f"{json.dumps(verdict.model_dump())}\n" for verdict in verdicts))
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something already.
-
-    Raises:
-        RequestError: it does.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} is not empty, and queries need an empty folder: choose another {option('export')}")
-
-
-def export(samples: Samples, open_boxes: Sequence[tuple[int, int]], folder: Path, seconds: float) -> None:
-    """Write the network, a query for each open sample and budget in both versions of the language, and their list.
-
-    Args:
-        samples: the samples.
-        open_boxes: positions of sample and budget.
-        folder: where to write.
-        seconds: the timeout in the list.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    samples.write_network(folder)
-    versions: tuple[Version, ...] = get_args(Version)
-    lines: list[str] = []
-    for version in versions:
-        (folder / f"vnnlib-{version}").mkdir(exist_ok=True)
-        for sample, level in open_boxes:
-            name = f"vnnlib-{version}/sample-{samples.ids[sample]:06d}-eps-{samples.levels[level]:g}.vnnlib"
-            write_text(folder / name, samples.text(samples.box(sample, level), version))
-            lines += [f"{NETWORK_FILE},{name},{seconds:g}\n"] if version == "1.0" else []
-    write_text(folder / INSTANCES, "".join(lines))
+def _search(
+    seed: int, stages: tuple[Stage, ...], cases: Sequence[Case], network: QueryNetwork, end: float
+) -> tuple[Counterexample | None, float]:
+    """Attack all boxes in turn, the cases of each together and then alone, until an input is found or the time is up."""
+    joint = _by_box(cases)
+    models = [CaseModel(group, network) for group in joint]
+    models += [CaseModel([case], network) for group in joint if len(group) > 1 for case in group]
+    usable = [stage for stage in stages if stage.attack.access <= models[0].access]
+    if not usable:
+        raise RequestError(f"no attack can run, since the network {network.obstacle}: add square")
+    best, shape = -np.inf, (STARTS, len(cases[0].low))
+    start = torch.full(shape, HALF)
+    points = torch.cat([start[:1], Streams.of(seed, torch.arange(STARTS)).uniform(shape[1])])
+    attempts = itertools.chain(
+        ((model, None, 0) for model in models),
+        ((model, stage, turn) for turn in itertools.count() for stage, model in itertools.product(usable, models)),
+    )
+    for model, stage, turn in attempts:
+        if stage is not None:
+            if time.monotonic() > end:
+                break
+            labels, number = torch.zeros(STARTS, dtype=torch.int64), seed + turn * len(usable)
+            attack = BatchAttack(model, model.domain, open_distance("linf"), start, labels, STARTS, None, number)
+            with model_session(model):
+                points = attack.run((stage,), start[:, 0], None, worst=True)["x_adv"]
+        example, slack = model.check(points)
+        best = max(best, slack)
+        if example:
+            return example, best
+    return None, best

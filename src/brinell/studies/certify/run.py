@@ -1,9 +1,10 @@
-"""The computation: each piece attacks and bounds a part of the samples."""
+"""The computation: each piece attacks and bounds a part of the samples, or counts their classes under noise."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,22 +33,26 @@ from brinell.store.folder import MANIFEST
 from brinell.store.proofs import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
 from brinell.store.run import Run
 from brinell.studies import work
-from brinell.studies.certify import queries
-from brinell.studies.certify.analysis import CertifyResult
+from brinell.studies.certify import SMOOTHING, CertifyRequest, solvers
 from brinell.studies.certify.proofs import Method, Proofs, Prover
-from brinell.studies.certify.solvers import Judge, find_tool, tool_name
+from brinell.studies.certify.queries import answer
+from brinell.studies.certify.result import CertifyFacts, CertifyResult, QueryResult
+from brinell.studies.certify.smoothing import Smoothing, counter
 from brinell.studies.kit import Call, Piece, Plan
 
-PIECE = 100
+PIECE, PIECE_UNDER_NOISE = 100, 25
 """Samples of a piece."""
 BUDGETS = "0:0.04:5"
 """Budgets if nobody names any."""
+RADII = 5
+"""Radii of smoothing if nobody names any."""
 SAMPLES = 100
 """Samples if nobody says how many."""
-RUN = "run"
-"""Key of the manifest that holds the digest of the manifest of the audit whose attacks count."""
 COMPARED = 8
 """Samples on which the network that is read is compared with the model."""
+QUERY = {"query", "network", "timeout", "attack", "method", "seed"}
+NOISE = {"data", "model", "norm", "eps", "method", "samples", "select", "seed", "batch_size", "device"}
+"""The settings that have a part in the answer to a query, and in smoothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,10 @@ class CertifyPlan(Plan):
 
     levels: tuple[float, ...]
     """Ascending budgets above 0."""
-    methods: tuple[tuple[str, Method], ...]
+    methods: tuple[tuple[str, Method], ...] = ()
     """Methods by name."""
+    smoothing: Smoothing | None = None
+    """The noise of a smoothed model, which is proven in place of the model."""
     answers: Path | None = None
     """A folder that holds the answers of outside verifiers, for a repetition."""
     run: Path | None = None
@@ -75,40 +82,40 @@ class AuditedRun:
     export: None = None
 
 
-def carry_out(call: Call) -> CertifyResult:
-    """Certify, and write the queries that a call asks for.
-
-    Raises:
-        RequestError: the request cannot be carried out, or the folder of the queries is not empty.
-    """
+def carry_out(call: Call) -> CertifyResult | QueryResult:
+    """Answer a query, or certify and write the queries that a call asks for."""
+    request: CertifyRequest = call.request
+    if request.query is not None:
+        _check_settings(request, QUERY, "the answer to a query")
+        return answer(request, call.progress)
+    if request.network is not None:
+        raise RequestError(f"{option('network')} belongs to a query: name it first, such as brinell certify QUERY.vnnlib")
     folder = call.options.export if call.options else None
-    if folder is None:
-        return _certified(call)
-    folder = Path(folder).expanduser().absolute()
-    queries.check_queries(call.request.norm, "export")
-    queries.check_folder(folder)
-    result = _certified(call)
-    _export(call, Path(result.folder), folder)
-    return result
-
-
-def _certified(call: Call) -> CertifyResult:
-    """The result of a folder that is made."""
+    if folder is not None:
+        folder = Path(folder).expanduser().absolute()
+        solvers.check_queries(request.norm, "export")
+        solvers.check_folder(folder)
     result: CertifyResult = work.carry_out(call)
+    if folder is not None:
+        _export(call, Path(result.folder), folder)
     return result
+
+
+def _check_settings(request: CertifyRequest, allowed: set[str], purpose: str) -> None:
+    """Refuse settings that have no part in what is done."""
+    for name, field in CertifyRequest.model_fields.items():
+        if name not in allowed and getattr(request, name) != field.default:
+            raise RequestError(f"{option(name)} has no part in {purpose}: leave it out")
 
 
 def repeat(call: Call, folder: Path) -> CertifyResult:
-    """Carry out the call of a folder again; outside verifiers are not run, and the attacks of an audit are taken from its run.
-
-    Raises:
-        RequestError: the audit to which the proofs belong is not the one beside them.
-    """
-    manifest = TABLE.layout.read(folder)
-    run = folder.parent if RUN in manifest else None
-    if run is not None and (not (run / MANIFEST).is_file() or digest(run / MANIFEST) != manifest[RUN]):
+    """Carry out the call of a folder again; outside verifiers are not run, and the attacks of an audit are taken from its run."""
+    of_run = TABLE.layout.read(folder).get("facts", {}).get("run")
+    run = None if of_run is None else folder.parent
+    if run is not None and (not (run / MANIFEST).is_file() or digest(run / MANIFEST) != of_run):
         raise RequestError(f"{folder} holds proofs beside another audit than the one in {run}: put it back into its run")
-    return _certified(replace(call, options=AuditedRun(run, answers=folder)))
+    result: CertifyResult = work.carry_out(replace(call, options=AuditedRun(run, answers=folder)))
+    return result
 
 
 def _export(call: Call, made: Path, folder: Path) -> None:
@@ -116,116 +123,121 @@ def _export(call: Call, made: Path, folder: Path) -> None:
     plan, content = make_plan(call), TABLE.read(made)
     (model,) = plan.models.values()
     model = with_logits(model, plan.dataset, dict(content.manifest), plan.device, name=model.name)
-    is_open = content.rows.outcome.astype(str) == OPEN
-    ids = np.unique(content.rows.sample_id[is_open])
+    is_open = content.rows.outcome == OPEN
+    ids, first = np.unique(content.rows.sample_id[is_open], return_index=True)
     if not len(ids):
         call.progress.note("no sample is open, so that there is nothing to export")
         return
-    samples = _samples(plan, model, call.request.norm, ids)
+    x, labels = plan.dataset.load(ids.tolist()), content.rows.label[is_open][first].astype(np.int64)
+    prover = Prover.of(read_network(model, x[:COMPARED].to(plan.device)), plan.dataset.domain, call.request.norm)
+    questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
     positions, levels = {int(sample): k for k, sample in enumerate(ids)}, {eps: k for k, eps in enumerate(plan.levels)}
-    rows_ = zip(content.rows.sample_id[is_open].tolist(), content.rows.eps[is_open].tolist(), strict=True)
-    boxes = [(positions[sample], levels[eps]) for sample, eps in rows_]
-    queries.export(samples, boxes, folder, call.request.solver_timeout)
-    call.progress.note(f"{len(boxes)} queries in VNN-LIB about {len(ids)} samples: {folder / queries.INSTANCES} lists them")
-
-
-def _samples(plan: "CertifyPlan", model: Model, norm: str, ids: Array) -> queries.Samples:
-    x = plan.dataset.load(ids.tolist())
-    by_id = dict(zip(plan.ids.tolist(), plan.labels.tolist(), strict=True))
-    labels = np.array([by_id[sample] for sample in ids.tolist()])
-    prover = Prover.of(read_network(model, x[:COMPARED].to(plan.device)), plan.dataset.domain, norm)
-    return queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
+    pairs = zip(content.rows.sample_id[is_open].tolist(), content.rows.eps[is_open].tolist(), strict=True)
+    boxes = [(positions[sample], levels[eps]) for sample, eps in pairs]
+    solvers.export(questions, boxes, folder, call.request.timeout)
+    call.progress.note(f"{len(boxes)} queries in VNN-LIB about {len(ids)} samples: {folder / solvers.INSTANCES} lists them")
 
 
 def make_plan(call: Call) -> CertifyPlan:
     """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
-    request = call.request
-    levels = tuple(value for value in parse_eps(request.eps or BUDGETS).values if value > 0)
+    request: CertifyRequest = call.request
+    if request.is_smoothing:
+        return _plan_smoothing(call)
+    budgets = parse_eps(request.eps or BUDGETS)
+    levels = tuple(value for value in budgets.values if value > 0)
     if not levels:
         raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9")
-    methods = tuple((spec, _method(spec)) for spec in request.method)
-    answers = getattr(call.options, "answers", None)
+    methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in request.method)
+    answers, run = (getattr(call.options, name, None) for name in ("answers", "run"))
     if request.solver:
-        queries.check_queries(request.norm, "solver")
-        if answers is None:
-            for command in request.solver:
-                find_tool(command)
-    run = getattr(call.options, "run", None)
-    about = {} if run is None else {RUN: digest(run / MANIFEST)}
-    plan: CertifyPlan = work.open_plan(
-        call,
-        CertifyPlan,
-        usual_samples=SAMPLES,
-        levels=levels,
-        methods=methods,
-        answers=answers,
-        run=run,
-        about=about,
-        identity=about,
-    )
+        solvers.check_queries(request.norm, "solver")
+        for command in request.solver if answers is None else ():
+            solvers.find_tool(command)
+    texts = [text for value, text in zip(budgets.values, budgets.texts, strict=True) if value > 0]
+    facts = CertifyFacts(eps=[0.0, *levels], eps_text=["0", *texts], run=None if run is None else digest(run / MANIFEST))
+    own: dict[str, Any] = {"levels": levels, "methods": methods, "answers": answers, "run": run, "facts": facts}
+    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **own)
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
     if request.solver or getattr(call.options, "export", None):
-        queries.network_bytes(Prover.of(graph, plan.dataset.domain, request.norm), x)
+        solvers.network_bytes(Prover.of(graph, plan.dataset.domain, request.norm), x)
     return plan
 
 
-def _method(spec: str) -> Method:
-    name, _, options = plugins.parse(spec)
-    method: Method = plugins.build("bound", name, options)
-    return method
+def _plan_smoothing(call: Call) -> CertifyPlan:
+    """The plan of a smoothed model, which has a name of its own."""
+    request: CertifyRequest = call.request
+    _check_settings(request, NOISE, "smoothing")
+    if request.norm != "l2" or len(request.method) > 1:
+        wrong = option("norm", request.norm) if request.norm != "l2" else f"another {option('method')}"
+        raise RequestError(f"smoothing proves the smoothed model in l2: leave {wrong} out")
+    smoothing: Smoothing = plugins.build_class("method", SMOOTHING, Smoothing, plugins.parse(request.method[0]).options)
+    values, texts = np.linspace(0.0, smoothing.largest, RADII).tolist(), [""] * RADII
+    if request.eps is not None:
+        budgets = parse_eps(request.eps)
+        values, texts = list(budgets.values), list(budgets.texts)
+    radii = {0.0: "0"} | {value: text or f"{value:.3g}" for value, text in zip(values, texts, strict=True) if value > 0}
+    if len(radii) == 1:
+        raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
+    smoothing.check_radius(max(radii))
+    facts = CertifyFacts(eps=list(radii), eps_text=list(radii.values()))
+    own: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts}
+    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **own)
+    return replace(plan, models={f"smoothed {name}": model for name, model in plan.models.items()})
 
 
 def read_network(model: Model, x: torch.Tensor) -> Graph:
-    """The graph of a model, compared with it on inputs (n, *shape).
-
-    Raises:
-        RequestError: the model is not torch code, or one of its layers has no bound.
-    """
+    """The graph of a model, compared with it on inputs (n, *shape)."""
     if model.access < Access.GRADIENTS:
         raise RequestError(
             f"model {model.name} gives {model.access.name.lower()} only, and a bound needs its layers: name it as "
-            f"{model.info.gradients or 'torch:FILE.py:FACTORY'}; brinell audit attacks it as it is"
+            f"{model.info.gradients or 'torch:FILE.py:FACTORY'}, or prove it smoothed by {option('method', SMOOTHING)}"
         )
     try:
         return trace(model.predict, x)
     except RequestError as error:
-        raise RequestError(f"model {model.name} cannot be bounded: {_obstacle(model, error)}; brinell audit attacks it") from None
-
-
-def _obstacle(model: Model, error: RequestError) -> str:
-    """Why a network cannot be read, and what to pass in its place where its container is the reason."""
-    module = model.info.module
-    if module is None:
-        return str(error)
-    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    if dtype != torch.float32:
-        name = str(dtype).removeprefix("torch.")
-        return f"bounds are made of networks in float32, and this one is in {name}: pass model.float()"
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        return "TorchScript does not show its operations: pass the module that it was made from"
-    if any(isinstance(part, torch.fx.GraphModule) for part in module.modules()):
-        return f"{error} (it was exported: pass the module that it was made from)"
-    return str(error)
+        raise RequestError(
+            f"model {model.name} cannot be bounded: {error}; brinell audit attacks it, and "
+            f"{option('method', SMOOTHING)} proves it smoothed"
+        ) from None
 
 
 def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
     """Parts of the samples."""
-    starts = range(0, len(plan.ids), PIECE)
+    size, make = (PIECE, certify) if plan.smoothing is None else (PIECE_UNDER_NOISE, smooth)
     return [
         Piece(
-            name=f"samples {start + 1} to {min(start + PIECE, len(plan.ids))}",
-            make=partial(certify, plan, call, slice(start, start + PIECE), number),
-            files=(examples_file(number), *([VERDICTS.format(number)] if call.request.solver else [])),
+            name=f"samples {start + 1} to {min(start + size, len(plan.ids))}",
+            make=partial(make, plan, call, slice(start, start + size), number),
+            files=()
+            if plan.smoothing is not None
+            else (examples_file(number), *([VERDICTS.format(number)] if call.request.solver else [])),
         )
-        for number, start in enumerate(starts)
+        for number, start in enumerate(range(0, len(plan.ids), size))
     ]
 
 
 def examples_file(number: int) -> str:
     """Name of the file with the counterexamples of a piece."""
     return f"counterexamples-{number}.safetensors"
+
+
+def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
+    """Prove the smoothed model on a part of the samples."""
+    (model,), smoothing, request = plan.models.values(), plan.smoothing, call.request
+    assert smoothing is not None
+    ids, labels = plan.ids[part], plan.labels[part]
+    count = counter(model, plan.dataset.domain, plan.device, request.batch_size)
+    x = plan.dataset.load(ids.tolist())
+    bounds = [smoothing.bound(count, value, request.seed, int(sample)) for sample, value in zip(ids, x, strict=True)]
+    predictions, low = (np.array(values) for values in zip(*bounds, strict=True))
+    radius = np.array([smoothing.radius(value) for value in low.tolist()])
+    levels = np.array((0.0, *plan.levels))
+    proven = (radius[:, None] > 0) & (levels <= radius[:, None])
+    outcome = np.where(proven, CERTIFIED, OPEN)
+    outcome[(radius > 0) & (predictions != labels)] = WRONG
+    return _rows(ids, labels, levels, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low)
 
 
 def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
@@ -240,44 +252,74 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         attacked = read_attacks(Run.open(plan.run), name, ids, len(plan.levels))
     network = read_network(model, x[:COMPARED].to(plan.device))
     prover = Prover.of(network, plan.dataset.domain, call.request.norm, plan.device)
-    y = torch.as_tensor(labels).long()
     limit = torch.as_tensor(attacked.first)
     limit[torch.as_tensor(attacked.failed)] = 0
     proofs = Proofs.none(len(ids))
     for name, method in plan.methods:
-        proofs.extend(prover, name, method, x, y, plan.levels, limit)
+        proofs.extend(prover, name, method, x, torch.as_tensor(labels).long(), plan.levels, limit)
     if call.request.solver:
         on_processor = Prover.of(network, plan.dataset.domain, call.request.norm)
-        samples = queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor)
-        ask_tools(plan, call, samples, proofs, attacked, VERDICTS.format(number))
+        questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor)
+        ask_tools(plan, call, questions, proofs, attacked, VERDICTS.format(number))
     write_arrays(plan.folder / examples_file(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
-    return _rows(plan, ids, labels, attacked, proofs)
+    positions, proven = np.arange(-1, len(plan.levels)), proofs.level.numpy()
+    outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
+    outcome[positions <= proven[:, None]] = CERTIFIED
+    outcome[~attacked.right], outcome[attacked.failed] = WRONG, FAILED
+    at = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
+    levels = np.array((0.0, *plan.levels))
+    by_proof = (outcome == CERTIFIED) & (levels > 0)
+    return _rows(ids, labels, levels, outcome, by_proof, np.array(proofs.method), at, proofs.margin.numpy())
 
 
-def ask_tools(plan: CertifyPlan, call: Call, samples: queries.Samples, proofs: Proofs, attacked: "Attacked", file: str) -> None:
+def _rows(
+    ids: Array, labels: Array, levels: Array, outcome: Array, proven: Array, method: Array, at: Array, margin: Array
+) -> Outcomes:
+    """A row for each sample and budget, budgets of a sample together; budget 0 is the input without a change.
+
+    Samples (n,), classes (n,), budgets (k,), outcomes (n, k) and whether they are proven; of each sample (n,) what proved it, at
+    which budget, and the lower bound there.
+    """
+    columns: dict[str, tuple[Array, Any]] = {
+        "method": (method.astype(object), ""),
+        "proven_at": (at, np.nan),
+        "margin": (margin, np.nan),
+    }
+    return rows.build(
+        Outcomes,
+        outcome.size,
+        sample_id=np.repeat(ids, len(levels)),
+        label=np.repeat(labels, len(levels)),
+        eps=np.tile(levels, len(ids)),
+        outcome=outcome.ravel().astype(str),
+        **{name: np.where(proven, values[:, None], none).ravel() for name, (values, none) in columns.items()},
+    )
+
+
+def ask_tools(
+    plan: CertifyPlan, call: Call, questions: solvers.Questions, proofs: Proofs, attacked: "Attacked", file: str
+) -> None:
     """Ask the outside verifiers of a request about open samples, and write what counts of their answers."""
     (model,) = plan.models.values()
 
-    def answers(x: torch.Tensor) -> torch.Tensor:
-        """Scores of inputs on the CPU."""
-        return predict(model, x.to(plan.device), call.request.batch_size).cpu()
+    def is_wrong(x: torch.Tensor, label: int) -> bool:
+        """True if the model gets one input (1, *shape) wrong."""
+        return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
 
-    confirm = queries.confirmation(samples, answers, plan.dataset.domain)
     first = np.where(attacked.failed | ~attacked.right, 0, attacked.first)
     verdicts = []
     with TemporaryDirectory(prefix="brinell-") as directory:
-        if plan.answers is None:
-            commands = {command: find_tool(command) for command in call.request.solver}
-            ask = queries.asking(samples, Path(directory), call.request.solver_timeout, commands)
-        else:
-            ask = queries.recorded(samples, plan.answers / file)
         for command in call.request.solver:
-            judge = Judge(tool_name(command), confirm, attacked.examples)
-            verdicts += queries.ask_tool(command, ask, judge, samples, proofs, first, attacked.examples)
+            tool = (
+                solvers.Tool(command, questions, Path(directory), call.request.timeout)
+                if plan.answers is None
+                else solvers.RecordedTool(command, questions, plan.answers / file)
+            )
+            verdicts += solvers.consult(tool, questions, is_wrong, proofs, first, attacked.examples)
     attacked.first[:] = first
     for line in fault_lines(verdicts):
         call.progress.warn(line)
-    queries.write_verdicts(plan.folder / file, verdicts)
+    solvers.write_verdicts(plan.folder / file, verdicts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,14 +342,10 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
     request = Request(
         data=IN_MEMORY,
         model=(f"{IN_MEMORY}:{model.name}",),
-        norm=call.request.norm,
         eps=",".join(repr(level) for level in plan.levels),
-        attack=call.request.attack,
         samples=len(x),
         select="first",
-        seed=call.request.seed,
-        batch_size=call.request.batch_size,
-        device=call.request.device,
+        **{name: getattr(call.request, name) for name in ("norm", "attack", "seed", "batch_size", "device")},
     )
     dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:
@@ -351,37 +389,3 @@ def _nearest(run: Run, model: str) -> dict[int, Array]:
             if size < sizes.get(sample, np.inf):
                 nearest[sample], sizes[sample] = example, size
     return nearest
-
-
-def _rows(plan: CertifyPlan, ids: Array, labels: Array, attacked: Attacked, proofs: Proofs) -> Outcomes:
-    """A row for each sample and budget, budgets of a sample together; budget 0 is the input without a change."""
-    levels = (0.0, *plan.levels)
-    table: dict[str, list[object]] = {name: [] for name in ("outcome", "method", "proven_at", "margin")}
-    for k in range(len(ids)):
-        level = int(proofs.level[k])
-        for position in range(-1, len(plan.levels)):
-            outcome = _outcome(attacked, k, position, level)
-            proven = outcome == CERTIFIED and position >= 0
-            table["outcome"].append(outcome)
-            table["method"].append(proofs.method[k] if proven else "")
-            table["proven_at"].append(plan.levels[level] if proven else np.nan)
-            table["margin"].append(float(proofs.margin[k]) if proven else np.nan)
-    return rows.build(
-        Outcomes,
-        len(ids) * len(levels),
-        sample_id=np.repeat(ids, len(levels)),
-        label=np.repeat(labels, len(levels)),
-        eps=np.tile(np.array(levels), len(ids)),
-        **{name: np.array(values) for name, values in table.items()},
-    )
-
-
-def _outcome(attacked: Attacked, k: int, position: int, proven: int) -> str:
-    """Outcome of a sample at a budget; position -1 is the input without a change."""
-    if attacked.failed[k]:
-        return FAILED
-    if not attacked.right[k]:
-        return WRONG
-    if position <= proven:
-        return CERTIFIED
-    return BROKEN if position >= attacked.first[k] else OPEN

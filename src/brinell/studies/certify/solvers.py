@@ -1,4 +1,4 @@
-"""Outside verifiers, which are asked about open samples by the command line of VNN-LIB 2.0.
+"""Open samples as queries in VNN-LIB: files for outside verifiers, and what those that a request names answer.
 
     TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout SECONDS
 
@@ -6,6 +6,7 @@ A tool is believed in nothing but a proof. Its counterexamples are shown to the 
 the model gets wrong lies in the box of the query. A tool that proves what is known to be wrong is not asked again.
 """
 
+import json
 import math
 import os
 import re
@@ -15,16 +16,24 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from brinell.bounds._onnx_file import onnx_bytes
+from brinell.bounds._query_files import NETWORK, Version, robustness_query
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.record import Array
-from brinell.store.proofs import PROOF, REFUSED, SILENT, WITNESS, Verdict, Word
+from brinell.models._onnx_session import session_of
+from brinell.store.files import write_atomically, write_text
+from brinell.store.proofs import PROOF, REFUSED, SILENT, WITNESS, Verdict, Word, read_verdicts
+from brinell.studies.certify.proofs import Proofs, Prover
 
 GRACE = 5.0
 """Seconds beyond its timeout after which a tool is ended."""
@@ -41,6 +50,86 @@ WORDS: dict[str, Word] = {
 """The meaning of the first word of an answer."""
 VALUE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)")
 """A value of a counterexample: `(X_3 0.5)` or `(X[0,3] 0.5)`."""
+NETWORK_FILE, INSTANCES = "model.onnx", "instances.csv"
+"""The network, and the list of queries in the form of the competitions: network, query, timeout."""
+TOLERANCE = 1e-5
+"""Largest difference between the answers of the file and the network, as a share of the largest score."""
+NEAR = 1e-4
+"""Share of a budget by which an input that a tool names may lie outside of it, to be moved into it."""
+
+
+def check_queries(norm: str, setting: str) -> None:
+    """Refuse what queries cannot say, and files that cannot be written, before anything is computed."""
+    if norm != "linf":
+        raise RequestError(
+            f"{option(setting)} writes queries in VNN-LIB, whose inputs lie in boxes, and a ball in {norm} is not a box: leave "
+            f"{option(setting)} out, or certify in linf"
+        )
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        raise RequestError(f"{option(setting)} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
+
+
+def network_bytes(prover: Prover, x: Tensor) -> bytes:
+    """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those of the network."""
+    content = onnx_bytes(prover.coarse)
+    session = session_of(content)
+    rows = x.detach().cpu().float()
+    answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
+    expected = prover.graph.values(rows.double())[-1].numpy()
+    difference = float(np.abs(answers - expected).max())
+    if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+        raise RequestError(
+            f"the network as a file of ONNX answers differently than the model, by up to {difference:.3g}: its samples cannot be "
+            "written as queries; the methods of brinell need none"
+        )
+    return content
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """Is a sample robust at a budget?"""
+
+    ids: Array
+    """(n,) positions in the data."""
+    x: Tensor
+    """(n, *shape)."""
+    labels: Array
+    """(n,)."""
+    levels: tuple[float, ...]
+    """Ascending budgets."""
+    prover: Prover
+
+    def box(self, sample: int, level: int) -> tuple[Array, Array]:
+        """The least and largest values (*shape) float64 of the inputs that a proof is about."""
+        eps = torch.tensor([self.levels[level]], dtype=torch.float64)
+        low, high = self.prover.ball(self.x[sample : sample + 1], eps).box
+        return low[0].numpy(), high[0].numpy()
+
+    def holds(self, sample: int, level: int, x: Array) -> bool:
+        """True if an input (*shape) lies in the box."""
+        low, high = self.box(sample, level)
+        return bool(((x >= low) & (x <= high)).all())
+
+    def text(self, sample: int, level: int, version: Version) -> str:
+        """The query."""
+        label, eps = int(self.labels[sample]), self.levels[level]
+        comment = f"sample {self.ids[sample]} of class {label}, Linf eps {eps!r}: is there an error in this box?"
+        return robustness_query(version, *self.box(sample, level), label, self.prover.graph.classes, comment)
+
+    def write_network(self, folder: Path) -> None:
+        """Write the network into a folder."""
+        content = network_bytes(self.prover, self.x)
+        write_atomically(folder / NETWORK_FILE, lambda path: path.write_bytes(content))
+
+    def inside(self, sample: int, level: int, values: Sequence[float]) -> Tensor | None:
+        """The input (1, *shape) that a tool names, moved into budget and bounds by rounding at most; None if it lies outside."""
+        x0, eps = self.x[sample].cpu(), self.levels[level]
+        x = torch.tensor(values, dtype=torch.float32).reshape(x0.shape)
+        inside = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(*self.prover.domain.bounds(x0[None]))
+        return None if float((inside[0] - x).abs().max()) > NEAR * eps else inside
 
 
 @dataclass(frozen=True)
@@ -49,18 +138,15 @@ class Answer:
 
     verdict: Word
     """PROOF, WITNESS or SILENT."""
-    reason: str
+    reason: str = ""
     """Why it is silent; empty where it is not."""
     x: tuple[float, ...] = ()
     """The input that it names, flattened."""
+    seconds: float = 0.0
 
 
 def find_tool(command: str) -> tuple[str, ...]:
-    """The words of the command of a tool.
-
-    Raises:
-        RequestError: the program is missing.
-    """
+    """The words of the command of a tool."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -74,23 +160,41 @@ def find_tool(command: str) -> tuple[str, ...]:
     return (str(Path(program).absolute()), *words[1:])
 
 
-def tool_name(command: str) -> str:
-    """The name of a tool in records: that of its program without folders."""
-    words = shlex.split(command)
-    return Path(words[0]).name if words else command
+class Tool:
+    """An outside verifier, which is asked by files in a folder."""
+
+    def __init__(self, command: str, questions: Questions, folder: Path, seconds: float) -> None:
+        self.name = Path(shlex.split(command)[0]).name
+        self._words, self._questions, self._folder, self._seconds = find_tool(command), questions, folder, seconds
+        self._names = [f"X[{','.join(map(str, (0, *index)))}]" for index in np.ndindex(*questions.x.shape[1:])]
+        questions.write_network(folder)
+
+    def ask(self, sample: int, level: int) -> Answer:
+        """The answer about a sample at a budget."""
+        query = self._folder / "query.vnnlib"
+        write_text(query, self._questions.text(sample, level, "2.0"))
+        return run_tool(self._words, query, f"{NETWORK}={self._folder / NETWORK_FILE}", self._seconds, self._names)
+
+
+class RecordedTool(Tool):
+    """The answers that a folder holds, for a repetition: no program runs."""
+
+    def __init__(self, command: str, questions: Questions, file: Path) -> None:
+        self.name, self._questions = Path(shlex.split(command)[0]).name, questions
+        lines = (line for line in read_verdicts(file) if line.tool == self.name)
+        self._answers = {(line.sample_id, line.eps): line for line in lines}
+
+    def ask(self, sample: int, level: int) -> Answer:
+        """The recorded answer."""
+        line = self._answers.get((int(self._questions.ids[sample]), self._questions.levels[level]))
+        if line is None:
+            return Answer(SILENT, "the folder holds no answer")
+        return Answer(PROOF if line.verdict == REFUSED else line.verdict, line.reason, tuple(line.x), line.seconds)
 
 
 def run_tool(command: Sequence[str], query: Path, network: str, seconds: float, inputs: Sequence[str]) -> Answer:
-    """Ask a tool about a query.
-
-    Args:
-        command: the words of its command.
-        query: the query.
-        network: NAME=MODEL.onnx.
-        seconds: its timeout.
-        inputs: names of the inputs of the query, in order.
-    """
-    words = [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"]
+    """Ask a tool about a query on NAME=MODEL.onnx; `inputs` are the names of the inputs of the query, in order."""
+    words, start = [*command, "verify", str(query), "--network", network, "--timeout", f"{seconds:g}"], time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(prefix="brinell-") as folder:
         try:
             process = subprocess.Popen(
@@ -110,87 +214,108 @@ def run_tool(command: Sequence[str], query: Path, network: str, seconds: float, 
         text = output.read(MOST_OUTPUT).decode("utf-8", "replace")
     if code is None:
         return Answer(SILENT, f"it did not end within {seconds:g} s and was stopped")
-    answer = read_answer(text, inputs)
-    if code != 0 and answer.verdict != SILENT:
-        return Answer(SILENT, f"it ended with code {code}, so that its answer does not count")
-    return Answer(SILENT, f"it ended with code {code}") if code != 0 else answer
+    verdict, reason, x = read_answer(text, inputs)
+    if code != 0:
+        reason = f"it ended with code {code}" + ", so that its answer does not count" * (verdict != SILENT)
+        return Answer(SILENT, reason)
+    return Answer(verdict, reason, x, time.monotonic() - start)
 
 
-def read_answer(text: str, inputs: Sequence[str]) -> Answer:
-    """The answer in the output of a tool: the last line that is a verdict, and the values of the inputs."""
+def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[float, ...]]:
+    """Verdict, reason and input in the output of a tool: the one verdict on a line of its own, and the values of the inputs."""
     verdicts = [word for line in text.splitlines() if (word := line.strip().lower()) in WORDS]
     if not verdicts:
-        return Answer(SILENT, "its answer is none of sat, unsat and unknown")
+        return SILENT, "its answer is none of sat, unsat and unknown", ()
     if len({WORDS[word] for word in verdicts}) > 1:
-        return Answer(SILENT, "it gave several answers")
+        return SILENT, "it gave several answers", ()
     verdict = WORDS[verdicts[0]]
     if verdict != WITNESS:
-        return Answer(verdict, "" if verdict == PROOF else f"it answered {verdicts[0]}")
+        return verdict, "" if verdict == PROOF else f"it answered {verdicts[0]}", ()
     values = {name + re.sub(r"\s", "", index or ""): float(number) for name, index, number in VALUE.findall(text)}
     for names in (inputs, [f"X_{k}" for k in range(len(inputs))]):
-        if all(name in values for name in names):
-            x = tuple(values[name] for name in names)
-            if all(map(math.isfinite, x)):
-                return Answer(WITNESS, "", x)
-    return Answer(SILENT, "it answered sat without an input")
+        x = tuple(values.get(name, math.nan) for name in names)
+        if all(map(math.isfinite, x)):
+            return WITNESS, "", x
+    return SILENT, "it answered sat without an input", ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Box:
-    """The question about one sample at one budget."""
+def consult(
+    tool: Tool,
+    questions: Questions,
+    is_wrong: Callable[[Tensor, int], bool],
+    proofs: Proofs,
+    first: Array,
+    examples: dict[int, Array],
+) -> list[Verdict]:
+    """Ask a tool about open samples by bisection over their budgets, and raise proofs and counterexamples by what counts.
 
-    sample: int
-    """Position among the samples."""
-    level: int
-    """Position among the budgets."""
-    low: Array
-    """(*shape) float64: least values of the inputs."""
-    high: Array
+    Args:
+        tool: the tool.
+        questions: the samples.
+        is_wrong: whether the model gets an input (1, *shape) of a class wrong.
+        proofs: proofs so far; changed in place.
+        first: (n,) position of the smallest budget with a counterexample; changed in place.
+        examples: the nearest counterexample (*shape) by sample; changed in place.
+    """
+    verdicts: list[Verdict] = []
+    before = proofs.copy()
 
-    def holds(self, x: Array) -> bool:
-        """True if an input lies in the box."""
-        values = x.astype(np.float64)
-        return bool(((values >= self.low) & (values <= self.high)).all())
-
-
-@dataclass
-class Judge:
-    """Decides which answers of a tool count."""
-
-    tool: str
-    confirm: Callable[[int, int, Array], Array | None]
-    """The counterexample that an input (*shape) is for a sample at a budget, as the model answers; None where it is none."""
-    known: Mapping[int, Array]
-    """Inputs (*shape) by sample that the model is known to get wrong."""
-    is_refused: bool = False
-    """True once the tool proved what is known to be wrong."""
-
-    def judge(self, box: Box, answer: Answer, eps: float, seconds: float, sample_id: int) -> Verdict:
-        """What counts of an answer."""
+    def settle(k: int, level: int) -> Word:
+        """Ask about a sample at a budget; what counts of the answer."""
+        answer = tool.ask(k, level)
         verdict, reason, x = answer.verdict, answer.reason, answer.x
-        if verdict == PROOF and box.sample in self.known and box.holds(self.known[box.sample]):
-            verdict, reason = (
-                REFUSED,
-                "it proves what a stored counterexample contradicts, and none of its proofs of these samples counts",
-            )
-            self.is_refused = True
+        if verdict == PROOF and k in examples and questions.holds(k, level, examples[k]):
+            verdict = REFUSED
+            reason = "it proves what a stored counterexample contradicts, and none of its proofs of these samples counts"
         elif verdict == WITNESS:
-            example = self.confirm(box.sample, box.level, np.array(x, np.float32).reshape(box.low.shape))
-            x = () if example is None else tuple(example.flatten().tolist())
-            if example is None:
-                verdict, reason = SILENT, "the input that it names is no counterexample, as the model answers"
-        return Verdict(
-            sample_id=sample_id,
-            eps=eps,
-            tool=self.tool,
-            verdict=verdict,
-            reason=reason,
-            seconds=seconds,
-            x=list(x),
-        )
+            example = questions.inside(k, level, x)
+            if example is None or not is_wrong(example, int(questions.labels[k])):
+                verdict, reason, x = SILENT, "the input that it names is no counterexample, as the model answers", ()
+            else:
+                first[k], examples[k] = level, example[0].numpy()
+                x = tuple(example.flatten().tolist())
+        elif verdict == PROOF:
+            proofs.level[k], proofs.method[k], proofs.margin[k] = level, f"solver:{tool.name}", torch.nan
+        place: dict[str, Any] = {"sample_id": int(questions.ids[k]), "eps": questions.levels[level], "tool": tool.name}
+        verdicts.append(Verdict(**place, verdict=verdict, reason=reason, seconds=answer.seconds, x=list(x)))
+        return verdict
+
+    open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
+    broken = [k for k, x in examples.items() if 0 <= first[k] < len(questions.levels) and questions.holds(k, int(first[k]), x)]
+    refused = bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED  # first what is known
+    for k in open_samples:
+        low, high = int(proofs.level[k]), int(first[k])
+        while high - low > 1 and not refused:
+            middle = (low + high) // 2
+            verdict = settle(k, middle)
+            refused = verdict == REFUSED
+            low, high = (middle, high) if verdict == PROOF else (low, middle)
+    if refused:
+        proofs.level, proofs.method, proofs.margin = before.level, before.method, before.margin
+    return verdicts
 
 
-def timed(ask: Callable[[], Answer]) -> tuple[Answer, float]:
-    """An answer and the seconds that it took."""
-    start = time.monotonic()
-    return ask(), time.monotonic() - start
+def write_verdicts(file: Path, verdicts: Sequence[Verdict]) -> None:
+    """Write a line for each answer."""
+    write_text(file, "".join(f"{json.dumps(verdict.model_dump())}\n" for verdict in verdicts))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something already."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder} is not empty, and queries need an empty folder: choose another {option('export')}")
+
+
+def export(questions: Questions, pairs: Sequence[tuple[int, int]], folder: Path, seconds: float) -> None:
+    """Write the network, a query for each open sample and budget in both versions of the language, and their list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    questions.write_network(folder)
+    versions: tuple[Version, ...] = get_args(Version)
+    lines: list[str] = []
+    for version in versions:
+        (folder / f"vnnlib-{version}").mkdir(exist_ok=True)
+        for sample, level in pairs:
+            name = f"vnnlib-{version}/sample-{questions.ids[sample]:06d}-eps-{questions.levels[level]:g}.vnnlib"
+            write_text(folder / name, questions.text(sample, level, version))
+            lines += [f"{NETWORK_FILE},{name},{seconds:g}\n"] if version == "1.0" else []
+    write_text(folder / INSTANCES, "".join(lines))

@@ -11,6 +11,7 @@ import numpy as np
 from brinell.analysis.compare import Side, side
 from brinell.analysis.curve import RIGHT, grid, worst_case
 from brinell.analysis.curve import WRONG as MISCLASSIFIED
+from brinell.analysis.proofs import proven_budgets
 from brinell.analysis.robust_accuracy import judging, summarise_model
 from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
@@ -21,6 +22,7 @@ from brinell.engine.job import settings_text
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST, fitting
 from brinell.store.proofs import PROOFS
+from brinell.store.proofs import TABLE as CERTIFICATE
 from brinell.studies import register
 from brinell.studies.claim import page
 from brinell.studies.claim.analysis import ClaimResult, open_claim
@@ -137,13 +139,8 @@ def _proven_budgets(tested: Side, folder: Path) -> Mapping[int, float]:
     Raises:
         RequestError: the folder holds no proofs, or they are about something else.
     """
-    study = register.study_of(folder)
-    if study.proven is None:
-        raise RequestError(
-            f"{folder} was made by brinell {study.verb}, which proves nothing about the model itself: name a folder of "
-            "brinell certify"
-        )
-    manifest = study.resolve(study.layout).open(folder)
+    content = CERTIFICATE.read(folder)
+    manifest = content.manifest
     model = next(model for model in tested.manifest["models"] if model["name"] == tested.model)
     parts = (
         ("data", manifest["data"]["digest"], tested.manifest["data"]["digest"]),
@@ -155,8 +152,7 @@ def _proven_budgets(tested: Side, folder: Path) -> Mapping[int, float]:
             raise RequestError(
                 f"{folder} is about another {part} than {tested.run} ({value}, not {expected}): certify that of the run"
             )
-    proven: Mapping[int, float] = study.resolve(study.proven)(folder)
-    return proven
+    return proven_budgets(content.rows)
 
 
 def find_proofs(request: ClaimRequest) -> Path | None:

@@ -7,7 +7,7 @@ class GateRequest(BaseRequest):
     """What `brinell gate` is asked for."""
 
     run: Folder
-    """The folder, made by brinell audit, certify or smooth."""
+    """The folder, made by brinell audit or certify."""
     robust: float | None = None
     """Least robust accuracy, 0 to 1, for the lower end of its interval."""
     worst_class: float | None = None
@@ -15,7 +15,7 @@ class GateRequest(BaseRequest):
     clean: float | None = None
     """The same for clean accuracy."""
     certified: float | None = None
-    """The same for the share of samples that is proven robust, in a folder of brinell certify or brinell smooth."""
+    """The same for the share of samples that is proven robust, in a folder of brinell certify."""
     unmet: float | None = None
     """The same for the share of inputs that do not meet a criterion of probability, in a run with --criterion."""
     eps: Budgets | None = None

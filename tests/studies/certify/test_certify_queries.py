@@ -1,4 +1,4 @@
-"""`brinell falsify` on networks whose answers to a query are known exactly."""
+"""`brinell certify QUERY` on networks whose answers to a query are known exactly."""
 
 import itertools
 
@@ -45,6 +45,10 @@ def written(path, low, high, constraint, outputs):
     return path
 
 
+def answered(query, network, **settings):
+    return brinell.certify(query=str(query), network=str(network), **settings)
+
+
 def random_layers(rng, sizes):
     return [(rng.normal(size=(n, m)) / np.sqrt(m), rng.normal(size=n) / 2) for m, n in itertools.pairwise(sizes)]
 
@@ -80,28 +84,22 @@ def test_thresholds_around_the_maximum_of_a_network_of_one_input(tmp_path, subte
             )
             for gap, verdicts in ((-0.02, {"sat"}), (0.02, {"unsat", "unknown"})):
                 query = written(folder / "q.vnnlib", [low], [high], f"(>= (- Y_0 Y_1) {top + gap!r})", 2)
-                answer = folder / "answer.txt"
-                result = brinell.falsify(
-                    str(query),
-                    network=str(network),
-                    timeout=20 if gap < 0 else 1,
-                    bound="beta-crown?parts=200",
-                    answer=str(answer),
-                )
+                seconds = 20 if gap < 0 else 1
+                result = answered(query, network, timeout=seconds, method="beta-crown?parts=200")
                 assert result.verdict in verdicts, f"{gap}"
-                lines = answer.read_text().splitlines()
+                lines = list(result.lines())
                 assert lines[0] == result.verdict
                 if result.verdict == "sat":
                     y = confirmed(network, result.x, (1, 1))
                     assert y[0] - y[1] >= top + gap - 1e-6 and low <= result.x["X_0"] <= high
-                    assert lines[1] == f"((X_0 {result.x['X_0']!r})" and lines[-1].endswith("))")
+                    assert lines[1] == f"((X_0 {result.x['X_0']!r})" and lines[-2].endswith("))")
                     assert np.allclose(y, list(result.y.values()))
             assert result.verdict == "unsat"  # branch and bound is exact on six neurons
 
 
 def test_a_linear_network_in_both_forms(tmp_path, subtests):
-    for number, bound in enumerate(["none", "crown"]):
-        with subtests.test(str(bound)):
+    for number, method in enumerate(["interval", "crown"]):
+        with subtests.test(method):
             folder = tmp_path / str(number)
             folder.mkdir()
             rng = np.random.default_rng(3)
@@ -118,14 +116,14 @@ def test_a_linear_network_in_both_forms(tmp_path, subtests):
             )
             first = written(folder / "first.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top - 0.01!r}))", 3)
             for query, name in ((first, str(network)), (second, f"f={network}")):
-                result = brinell.falsify(str(query), network=name, timeout=20, bound=bound)
+                result = answered(query, name, timeout=20, method=method)
                 assert result.verdict == "sat" and result.slack >= 0 and result.gradients
                 y = confirmed(network, result.x, (1, 4))
                 assert y[0] - y[2] >= top - 0.01 - 1e-6
             above = written(folder / "above.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top + 0.01!r}))", 3)
-            result = brinell.falsify(str(above), network=str(network), timeout=0.2, bound=bound)
-            assert result.verdict == {"none": "unknown", "crown": "unsat"}[bound]
-            assert -0.02 < result.slack < 0 if bound == "none" else result.slack is None
+            result = answered(above, network, timeout=0.2, method=method)
+            assert result.verdict == {"interval": "unknown", "crown": "unsat"}[method]
+            assert -0.02 < result.slack < 0 if method == "interval" else result.slack is None
 
 
 def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):
@@ -133,7 +131,7 @@ def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):
     network = saved(tmp_path / "net.onnx", random_layers(rng, (4, 8, 2)), name="QuickGelu", domain="com.microsoft")
     y = confirmed(network, {k: 0.25 for k in range(4)}, (1, 4))
     query = written(tmp_path / "q.vnnlib", [0.0] * 4, [0.5] * 4, f"(>= Y_0 {float(y[0]) + 0.02!r})", 2)
-    result = brinell.falsify(str(query), network=str(network), timeout=20)
+    result = answered(query, network, timeout=20)
     assert result.verdict == "sat" and not result.gradients
 
 
@@ -141,7 +139,7 @@ def test_a_box_of_one_point_is_answered(tmp_path):
     network = saved(tmp_path / "net.onnx", random_layers(np.random.default_rng(5), (4, 2)))
     y = confirmed(network, {k: 0.25 for k in range(4)}, (1, 4))
     query = written(tmp_path / "q.vnnlib", [0.25] * 4, [0.25] * 4, f"(<= Y_0 {float(y[0]) + 1e-4!r})", 2)
-    result = brinell.falsify(str(query), network=str(network), timeout=5, bound="none")
+    result = answered(query, network, timeout=5)
     assert result.verdict == "sat" and set(result.x.values()) == {0.25}
 
 
@@ -153,14 +151,15 @@ def test_what_does_not_fit_is_refused(tmp_path):
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no network")
     for arguments, message in (
-        ({"query": str(narrow), "network": str(network)}, "the query has 3 inputs"),
+        ({"query": str(narrow), "network": str(network)}, "takes inputs of shape"),
         ({"query": str(wide), "network": str(network)}, "answers with 2 values, and the query has 5 outputs"),
         ({"query": str(query), "network": str(tmp_path / "none.onnx")}, "there is no file"),
-        ({"query": str(query), "network": f"{network}?gradients=true"}, "a file without options"),
+        ({"query": str(query)}, "asks about a network, and none is named"),
+        ({"network": str(network)}, "belongs to a query"),
+        ({"query": str(query), "network": str(network), "eps": "0.1"}, "--eps has no part in the answer to a query"),
         ({"query": str(query), "network": str(broken)}, "no ONNX file"),
-        ({"query": str(query), "network": str(network), "answer": str(tmp_path / "no" / "a.txt")}, "there is no folder"),
-        ({"query": str(query), "network": str(network), "bound": "crwn"}, "crown"),
+        ({"query": str(query), "network": str(network), "method": "crwn"}, "crown"),
         ({"query": str(query), "network": str(network), "timeout": 0}, "timeout"),
     ):
         with pytest.raises(RequestError, match=message):
-            brinell.falsify(arguments.pop("query"), **arguments)
+            brinell.certify(**arguments)

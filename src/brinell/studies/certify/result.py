@@ -1,0 +1,332 @@
+"""Rates between proofs and attacks, over all budgets and by class; the answer to one query; and what both say."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.proofs import Band, band_of, rate_of
+from brinell.analysis.results import OfClass, Rate
+from brinell.analysis.robust_accuracy import class_name
+from brinell.core.record import Array
+from brinell.manifest import Amount, Facts, Listing
+from brinell.reports.numbers import counted, distance, percent
+from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
+from brinell.store import rows
+from brinell.store.proofs import (
+    BROKEN,
+    CERTIFIED,
+    PROOF,
+    REFUSED,
+    VERDICTS,
+    WITNESS,
+    WRONG,
+    Outcomes,
+    fault_lines,
+    read_verdicts,
+)
+from brinell.studies.certify import CertifyRequest
+from brinell.studies.result import Folder, FolderResult
+
+MOST_SHOWN = 1000
+"""Samples above which their table is a CSV file alone."""
+
+
+class CertifyFacts(Facts):
+    """What the request leaves open."""
+
+    eps: Listing[Amount]
+    """The budgets, 0 first."""
+    eps_text: Listing[str]
+    """The same as they were written."""
+    run: str | None = None
+    """The digest of the manifest of the audit whose attacks count; null where the certification attacked."""
+
+
+class ClassBand(Band, OfClass):
+    """The bounds on one class."""
+
+    n: int
+
+
+class SolverCount(Result):
+    """Answers of an outside verifier."""
+
+    tool: str
+    asked: int
+    """Questions about a sample and a budget."""
+    proofs: int
+    """Answers that were proofs."""
+    counterexamples: int
+    """Answers with an input that the model gets wrong."""
+    unanswered: int
+    """Answers that do not count."""
+    refused: bool
+    """True if it proved what a stored counterexample contradicts."""
+    faults: list[str]
+    """A line for each reason why answers do not count."""
+
+
+class SampleBudgets(OfClass):
+    """What is known of one sample, and its class."""
+
+    sample: int
+    proven: float | None
+    """The largest budget at which it is proven robust; null if it is wrong without a change, or its class is not told."""
+    broken: float | None
+    """The smallest budget at which it is broken; 0 if it is wrong without a change, null if nothing broke it."""
+
+
+class CertifyResult(FolderResult, Band):
+    """What `brinell certify --json` prints. With smoothing all rates are of the smoothed model, none of the model itself."""
+
+    request: CertifyRequest
+    facts: CertifyFacts
+    n: int
+    clean: Rate
+    """Accuracy without a change."""
+    per_class: list[ClassBand]
+    methods: dict[str, int]
+    """Pairs of sample and budget by the method of their largest proof."""
+    solvers: list[SolverCount]
+    """Outside verifiers, where the request names any."""
+    vulnerable: list[SampleBudgets]
+    """All samples, those first that are broken at the smallest budget, and proven up to the smallest."""
+
+    @property
+    def distance(self) -> str:
+        """The distance of the budgets."""
+        return self.request.norm
+
+    def rates(self) -> dict[str, list[Rate]]:
+        """Rates that a gate can judge, by metric."""
+        return {"clean": [self.clean], "certified": self.certified, **({"robust": self.robust} if self.robust else {})}
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        (model,) = self.models
+        texts, norm = self.facts.eps_text, distance(self.distance)
+        middle = min(range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5))
+        names = ("proven", "attacked", "open") if self.robust else ("proven", "open")
+        return Report(
+            verb="certify",
+            title=f"Proofs and attacks on {model}" if self.robust else f"Proofs of {model}",
+            subject=f"{self.data}, {counted(self.n, 'sample')}; {norm}, eps up to {texts[-1]}",
+            sentences=list(self._sentences()),
+            blocks=[
+                _curve(self, texts, norm, model),
+                Table(
+                    title="Between proofs and attacks" if self.robust else "Proven share",
+                    columns=("eps", *names),
+                    rows=[(text, *_cells(self, k)) for k, text in enumerate(texts)],
+                    text="Intervals are of the sample: 95 %, Wilson.",
+                    name="certified",
+                    terminal=True,
+                ),
+                Figures(
+                    title="The band of each class",
+                    figures=[_curve(entry, texts, norm, entry.name) for entry in self.per_class],
+                    folded=False,
+                ),
+                Table(
+                    title="Class by class",
+                    columns=("class", "samples", "eps", *names),
+                    rows=[
+                        (entry.name, entry.n, text, *_cells(entry, k)) for entry in self.per_class for k, text in enumerate(texts)
+                    ],
+                    name="per_class",
+                    folded=True,
+                    filter=True,
+                ),
+                Table(
+                    title="Sample by sample, the vulnerable first",
+                    columns=("sample", "class", "proven up to", "broken at"),
+                    rows=[(entry.sample, entry.name, entry.proven, entry.broken) for entry in self.vulnerable],
+                    name="samples",
+                    folded=True,
+                    filter=True,
+                    page=self.n <= MOST_SHOWN,
+                ),
+                Table(
+                    title="What proved it",
+                    columns=("method", "pairs of sample and budget"),
+                    rows=list(self.methods.items()),
+                    folded=True,
+                ),
+                *self._solver_table(),
+            ],
+            notes=[Note("solver", "warn", line) for line in warnings(self)],
+            steps=[
+                Step(
+                    "Demand this share in CI; the lower end of its interval counts.",
+                    f"brinell gate FOLDER --certified {max(0.0, (self.certified[middle].low or 0.0) - 0.05):.2f} "
+                    f"--eps {texts[middle]}",
+                )
+            ],
+        )
+
+    def _solver_table(self) -> Iterator[Table]:
+        if self.solvers:
+            yield Table(
+                title="Outside verifiers",
+                columns=("tool", "questions", "proofs", "counterexamples", "no answer"),
+                rows=[(s.tool, s.asked, s.proofs, s.counterexamples, s.unanswered) for s in self.solvers],
+                text="A proof counts under the name of its tool, a counterexample where the model confirms it.",
+                name="solvers",
+                terminal=True,
+            )
+
+    def _sentences(self) -> Iterator[str]:
+        low, last = self.certified[-1], self.facts.eps_text[-1]
+        if low.value is None:
+            yield "No sample could be judged."
+        elif not self.robust:
+            (model,), middle = self.models, len(self.certified) // 2
+            yield (
+                f"{model[0].upper()}{model[1:]} is right on {percent(self.clean.value)} of {counted(self.n, 'sample')}, and "
+                f"provably so within an L2 distance of {self.facts.eps_text[middle]} on {percent(self.certified[middle].value)}."
+            )
+            untold = self.open[0].k
+            yield (
+                "The smoothed model answers the most frequent class under Gaussian noise, which is another model than the one "
+                "that was smoothed. Proofs are by randomised smoothing (Cohen et al. 2019) with exact binomial bounds."
+                + f" {counted(untold, 'sample')} without a class that the draws tell count as wrong."
+                * bool(untold)
+            )
+            return
+        elif low.k == (high := self.robust[-1]).k:
+            yield (
+                f"Robust accuracy at {last} is {percent(low.value)}: each of {low.n} samples is proven or has a counterexample."
+            )
+        else:
+            yield (
+                f"Robust accuracy at {last} lies between {percent(low.value)} (proofs) and {percent(high.value)} (attacks): "
+                f"{high.k - low.k} of {low.n} samples are neither proven nor broken."
+            )
+        yield (
+            "A proof holds for every input within eps of the sample and within the bounds of the data, for the network in exact "
+            "arithmetic. Each broken sample has a stored counterexample."
+        )
+
+
+def _cells(band: Band, k: int) -> tuple[object, ...]:
+    """The cells of a band at a budget: proven, attacked where there were attacks, and the number of open samples."""
+    return (band.certified[k], *([band.robust[k]] if band.robust else []), band.open[k].k)
+
+
+def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
+    lines = [("proven", band.certified), *([("attacked", band.robust)] if band.robust else [])]
+    return Curve(
+        title=title,
+        series=[Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines],
+        ticks=[(rate.eps, text) for rate, text in zip(band.certified, texts, strict=True)],
+        axis=f"eps ({norm})",
+        fill=bool(band.robust),
+    )
+
+
+def summarise(folder: Folder[Outcomes]) -> CertifyResult:
+    """Figures of a folder from its rows."""
+    table, head = folder.rows, folder.head()
+    levels = np.array(folder.facts.eps)
+    has_attacks = not folder.request.is_smoothing
+    clean = table.outcome[table.eps == 0]
+    per_class = []
+    for label in np.unique(table.label).tolist():
+        group = rows.take(table, table.label == label)
+        band = _band(group, levels, has_attacks)
+        n, name = int((group.eps == 0).sum()), class_name(head["classes"], label)
+        per_class.append(ClassBand(class_=label, name=name, n=n, **band.model_dump()))
+    return CertifyResult(
+        **head,
+        **_band(table, levels, has_attacks).model_dump(),
+        n=len(clean),
+        clean=rate_of(clean == CERTIFIED, clean, 0.0),
+        per_class=per_class,
+        methods=dict(sorted(Counter(table.method[table.method != ""].tolist()).items())),
+        solvers=list(_solvers(folder.path)),
+        vulnerable=sorted(
+            _samples(table, head["classes"]), key=lambda s: (np.inf if s.broken is None else s.broken, s.proven or 0.0, s.sample)
+        ),
+    )
+
+
+def _band(table: Outcomes, levels: Array, has_attacks: bool) -> Band:
+    band = band_of(table, levels)
+    return band if has_attacks else band.model_copy(update={"robust": []})
+
+
+def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
+    ids, first, index = np.unique(table.sample_id, return_index=True, return_inverse=True)
+    proven, broken = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
+    held, lost = table.outcome == CERTIFIED, np.isin(table.outcome, (BROKEN, WRONG))
+    np.fmax.at(proven, index[held], np.fmax(table.eps, table.proven_at)[held])
+    np.fmin.at(broken, index[lost], table.eps[lost])
+    for sample, label, most, least in zip(ids.tolist(), table.label[first].tolist(), proven, broken, strict=True):
+        yield SampleBudgets(
+            sample=sample,
+            class_=label,
+            name=class_name(names, label),
+            proven=None if np.isnan(most) else float(most),
+            broken=None if np.isnan(least) else float(least),
+        )
+
+
+def _solvers(folder: Path) -> Iterator[SolverCount]:
+    """Answers of each outside verifier."""
+    verdicts = [verdict for file in sorted(folder.glob(VERDICTS.format("*"))) for verdict in read_verdicts(file)]
+    for tool in dict.fromkeys(verdict.tool for verdict in verdicts):
+        of_tool = [verdict for verdict in verdicts if verdict.tool == tool]
+        words = Counter(verdict.verdict for verdict in of_tool)
+        proofs = 0 if words[REFUSED] else words[PROOF]
+        yield SolverCount(
+            tool=tool,
+            asked=len(of_tool),
+            proofs=proofs,
+            counterexamples=words[WITNESS],
+            unanswered=len(of_tool) - proofs - words[WITNESS],
+            refused=words[REFUSED] > 0,
+            faults=fault_lines(of_tool),
+        )
+
+
+class QueryResult(Result):
+    """What `brinell certify QUERY --network MODEL --json` prints."""
+
+    query: str
+    network: str
+    verdict: Literal["sat", "unsat", "unknown"]
+    """sat: an input satisfies the query; unsat: a proof that none does; unknown: neither within the time."""
+    reason: str
+    """How the verdict was reached, in a sentence."""
+    x: dict[str, float]
+    """Values of the inputs by name, in the type of the network; empty without a counterexample."""
+    y: dict[str, float]
+    """Values of the outputs by name, as ONNX Runtime answers."""
+    slack: float | None
+    """By how much the tightest constraint holds at the counterexample; without one at the best input that was tried."""
+    cases: int
+    """Boxes with constraints of which one must be satisfied."""
+    gradients: bool
+    """True if attacks had gradients."""
+    forwards: int
+    """Inputs that the network answered."""
+    seconds: float
+    """Wall time."""
+
+    def lines(self) -> Iterator[str]:
+        """The answer in the form of the VNN competitions, and the reason as a comment."""
+        yield self.verdict
+        values = [*self.x.items(), *self.y.items()]
+        for k, (name, value) in enumerate(values):
+            start, end = "((" if k == 0 else " (", "))" if k == len(values) - 1 else ")"
+            yield f"{start}{name} {value!r}{end}"
+        yield f"; {self.reason}; {counted(self.forwards, 'input')} in {self.seconds:.1f} s"
+
+
+def warnings(result: CertifyResult | QueryResult) -> list[str]:
+    """The notes that a caller must see before the figures."""
+    return [line for tool in result.solvers for line in tool.faults] if isinstance(result, CertifyResult) else []

@@ -1,0 +1,106 @@
+"""Randomised smoothing: noisy copies of each sample, their classes counted, and the radius that the count allows.
+
+Cohen, Rosenfeld & Kolter 2019, Certified adversarial robustness via randomized smoothing (ICML; arXiv 1902.02918), section 3.2,
+algorithm CERTIFY with theorem 1.
+
+Deviations:
+- Noisy inputs are moved into the bounds of the data before the model sees them. The smoothed model is that of the clipped model,
+  so the theorem holds as it stands.
+- The noise of a sample follows from the seed and its position in the data, so that pieces and batches change nothing. It is
+  drawn by torch on the processor, five times as fast as by `core.streams`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, option
+from brinell.core.intervals import clopper_pearson_low
+from brinell.core.model import Model, ask
+from brinell.core.record import Array
+from brinell.core.settings import above_zero, at_least
+from brinell.core.streams import token
+
+CHUNK, LEAST = 2**20, 16
+"""Numbers that are drawn together, and the least number of noisy inputs; both fix the noise, whatever the size of a batch."""
+MOST_SEED = 2**63
+Counter = Callable[[Tensor], Array]
+"""(classes,) counts of the predicted classes of noisy inputs (n, *shape)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothing:
+    """Randomised smoothing."""
+
+    sigma: float = 0.25
+    """Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy."""
+    draws: int = 10_000
+    """Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at most 2.46, 3.20 and 3.81 times
+    sigma for 1,000, 10,000 and 100,000 at alpha 0.001."""
+    first: int = 100
+    """Other noisy inputs, by which the class is chosen."""
+    alpha: float = 0.001
+    """Largest probability that a radius is too large, for each sample."""
+
+    def __post_init__(self) -> None:
+        above_zero(self, "sigma", "alpha")
+        at_least(self, draws=2, first=1)
+        if self.alpha >= 0.5:
+            raise ValueError(f"alpha is {self.alpha}; it must be below 0.5")
+        if not self.largest:
+            least = math.floor(math.log(self.alpha) / math.log(0.5)) + 1
+            raise ValueError(f"{self.draws} draws cannot tell any class at alpha {self.alpha:g}: {least} are the least")
+
+    @property
+    def largest(self) -> float:
+        """The largest radius that the draws allow."""
+        return self.radius(self.alpha ** (1 / self.draws))
+
+    def radius(self, low: float) -> float:
+        """The L2 radius within which a class of at least this probability stays the most probable one (theorem 1)."""
+        return self.sigma * NormalDist().inv_cdf(low) if low > 0.5 else 0.0
+
+    def check_radius(self, radius: float) -> None:
+        """Refuse a radius that the draws cannot prove."""
+        if radius > self.largest:
+            sigma = math.ceil(100 * radius / self.largest * self.sigma) / 100
+            raise RequestError(
+                f"{option('eps')} names a radius of {radius:g}, and {self.draws} draws at sigma {self.sigma:g} prove at most "
+                f"{self.largest:.3g}: take sigma={sigma:g}, or more draws, or leave larger radii out"
+            )
+
+    def bound(self, count: Counter, x: Tensor, seed: int, sample: int) -> tuple[int, float]:
+        """The most frequent class of a sample (*shape) under noise, and a lower bound of its probability (Clopper-Pearson)."""
+        prediction = int(self._counts(count, x, f"{seed} first {sample}", self.first).argmax())
+        later = int(self._counts(count, x, f"{seed} later {sample}", self.draws)[prediction])
+        return prediction, clopper_pearson_low(later, self.draws, self.alpha)
+
+    def _counts(self, count: Counter, x: Tensor, key: str, draws: int) -> Array:
+        """(classes,) counts of the predicted classes."""
+        size = max(LEAST, CHUNK // x.numel())
+        generator, counts = torch.Generator(), []
+        for start in range(0, draws, size):
+            generator.manual_seed(token(f"{key} {start}") % MOST_SEED)
+            noise = torch.randn(min(size, draws - start), *x.shape, generator=generator).mul_(self.sigma)
+            counts.append(count(noise.add_(x)))
+        total: Array = np.sum(counts, 0)
+        return total
+
+
+def counter(model: Model, domain: Domain, device: torch.device, batch_size: int) -> Counter:
+    """Counts the predicted classes of noisy inputs (n, *shape), moved into the bounds of the data."""
+
+    def count(noisy: Tensor) -> Array:
+        parts = (domain.clamp(part).to(device) for part in torch.split(noisy, batch_size))
+        with torch.no_grad():
+            answers = [torch.bincount(ask(model, part).argmax(1), minlength=model.classes) for part in parts]
+        counts: Array = torch.stack(answers).sum(0).cpu().numpy()
+        return counts
+
+    return count
