@@ -30,8 +30,8 @@ from brinell.core.streams import Streams
 from brinell.distortions._published import Published
 from brinell.distortions._shared import frame, planes
 from brinell.distortions.illuminate import Illuminate
-from brinell.rlab.variants import SEVERITIES
-from brinell.rlab.variants import distorted as apply
+from brinell.rlab.distort import SEVERITIES
+from brinell.rlab.distort import distorted as apply
 
 TARGETS = (0.95, 0.90, 0.82, 0.70, 0.55)
 """MS-SSIM at severities 1 to 5."""

@@ -32,7 +32,7 @@ from brinell.core.checks import Code
 from brinell.core.record import COLUMNS, Outcome
 from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
-from brinell.rlab.variants import SEVERITIES
+from brinell.rlab.distort import SEVERITIES
 from brinell.store.folder import Layout
 from brinell.store.standing import CLAIMED
 from brinell.studies import register

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.streams import Streams
-from brinell.rlab.interface import Action, Heads, Observation, Step
+from brinell.rlab.episodes import Action, Observation, Step
+from brinell.rlab.policy import Heads
 
 OVER = -1
 

@@ -13,9 +13,9 @@ from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.env import PatchEnv, Placement
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
+from brinell.rlab.episodes import Placement, Rules
+from brinell.rlab.search import PatchSearch
 
 SIGNAL = Domain(kind="signal", shape=(1, 16))
 GRID = PatchGrid((1, 16), (2,))
@@ -68,7 +68,7 @@ class World:
 
     model: Recorder
     ledger: Ledger
-    env: PatchEnv
+    env: PatchSearch
 
 
 def make_world(
@@ -97,7 +97,7 @@ def make_world(
     alternatives = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")
     placement = Placement(grid=grid, variants=alternatives, rules=rules or Rules(), slots=slots, prior=prior)
-    env = PatchEnv(ledger.oracle(), batch, threat, placement, rng)
+    env = PatchSearch(ledger.oracle(), batch, threat, placement, rng)
     return World(model, ledger, env)
 
 

@@ -17,10 +17,10 @@ from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.rules import PACE, SHRINK
+from brinell.rlab.distort import CLEAN
+from brinell.rlab.episodes import PACE, SHRINK
 from rlab.common import Outcome, outcome
+from rlab.search import Assignment
 
 START = 0.25
 """Share of the patches that the first windows hold."""
@@ -39,7 +39,7 @@ class Restricted:
         self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
-        self.state = Assignment(self.grid, DistortionCache(batch.x, threat.domain, self.variants, rng.fold("bank")))
+        self.state = Assignment(self.grid, batch, threat, self.variants, rng.fold("bank"))
         # One generator for each clip, so that clips do not depend on their company.
         self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
         self.squares = torch.zeros(len(batch), len(self.grid))
@@ -107,9 +107,10 @@ class Restricted:
 
     def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
         """Squared L2 of each; patches do not overlap, so that they add up."""
-        rows, places, cache = torch.full((len(patches),), row), self.grid.members[patches], self.state.cache
+        rows, places, cache = torch.full((len(patches),), row), self.grid.members[patches], self.state.inputs
         values = cache.values(rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels)
-        change = (values - self.state.gather(cache.x, rows, places)) * self.grid.not_repeated[patches, None]
+        clean = cache.values(rows, torch.full_like(places, CLEAN), places, self.grid.channels)
+        change = (values - clean) * self.grid.not_repeated[patches, None]
         return torch.where(versions == CLEAN, 0.0, change.flatten(1).square().sum(1))
 
 

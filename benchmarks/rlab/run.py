@@ -33,7 +33,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._published import Published
 from brinell.rlab.agent import find_agent
-from brinell.rlab.variants import SEVERITIES, distorted
+from brinell.rlab.distort import SEVERITIES, distorted
 from rlab.common import Outcome, capped, cells, fight, hunt, over, over_seeds, trained
 from rlab.controls import Sparse, restricted
 from rlab.search import TreeSearch, published

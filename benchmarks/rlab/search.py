@@ -26,10 +26,8 @@ from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.rules import dilution
-from brinell.rlab.variants import Variant
+from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
+from brinell.rlab.episodes import dilution
 
 Worth = Literal["margin", "dilution"]
 
@@ -94,6 +92,29 @@ def search(
     return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
 
 
+class Assignment:
+    """What stands on the patches of a batch; edits are lists of patches (m, k), filled up with `len(grid)`, and variants."""
+
+    def __init__(self, grid: PatchGrid, batch: Batch, threat: Threat, variants: tuple[Variant, ...], rng: Streams) -> None:
+        self.grid, rows = grid, torch.arange(len(batch), device=batch.x.device)
+        self.inputs = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
+        self.inputs.put(rows, batch.x, rng)
+        self.variant, self.x = torch.full((len(batch), len(grid)), CLEAN, device=batch.x.device), batch.x.clone()
+
+    def after(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
+        """(m, patches): the assignments after edits of the samples `rows` (m,)."""
+        padded = torch.cat([self.variant[rows], torch.full_like(rows, CLEAN)[:, None]], 1)
+        return padded.scatter(1, patches, variants)[:, :-1]
+
+    def candidates(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
+        """(m, *shape): the inputs after edits; the state stays as it is."""
+        return self.inputs.render(rows, self.after(rows, patches, variants), self.grid)
+
+    def edit(self, rows: Tensor, patches: Tensor, variants: Tensor) -> None:
+        """Make the edits of distinct samples part of the state."""
+        self.x[rows], self.variant[rows] = self.candidates(rows, patches, variants), self.after(rows, patches, variants)
+
+
 class _SampleSearch:
     """The search on one sample."""
 
@@ -109,7 +130,7 @@ class _SampleSearch:
     ) -> None:
         self.oracle, self.batch, self.threat, self.settings = oracle, batch, threat, settings
         self.grid, self.kinds = grid, len(variants)
-        self.assignment = Assignment(grid, DistortionCache(batch.x, threat.domain, variants, rng.fold("filters")))
+        self.assignment = Assignment(grid, batch, threat, variants, rng.fold("filters"))
         self.reached = False
 
     def run(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,7 +16,7 @@ from brinell.core.streams import Streams
 from brinell.distortions.dead_pixel import DeadPixel
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import Agent
-from brinell.rlab.policies import PatchNetwork
+from brinell.rlab.policy import PatchNetwork
 from brinell.rlab.prior import Prior
 
 FILTERS = '''

@@ -14,7 +14,7 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.user_files import import_file
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
 
 _searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "search.py")
 TreeSearch, published, search = _searches.TreeSearch, _searches.published, _searches.search

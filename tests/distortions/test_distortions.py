@@ -16,9 +16,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.user_files import import_file
 from brinell.distortions._shared import Scale
-from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import DistortionCache
-from brinell.rlab.variants import distorted, variants
+from brinell.rlab.distort import CLEAN, DistortedInputs, distorted, variants
 from brinell.testing import check_distortion
 
 
@@ -287,11 +285,10 @@ def test_a_filter_of_ones_own(root):
     name = f"{root}/examples/distortions/glare.py:Glare"
     check_distortion(plugins.load("distortion", name))
     glare, domain = plugins.build("distortion", name, {}), Domain(kind="image", shape=(1, 8, 8))
-    cache = DistortionCache(torch.zeros(1, 1, 8, 8), domain, variants([glare], domain), Streams.of(0, torch.arange(1)))
-    state = Assignment(PatchGrid.over(domain, 4), cache)
-    state.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([4]))
-    assert state.x[0, 0, 0, 0] == 1 and not state.x[0, 0, 4:].any() and not state.x[0, 0, :, 4:].any()
-    assert state.x[0, 0, 0, 3] == pytest.approx(4 / 7)
+    row, inputs = torch.tensor([0]), DistortedInputs(1, domain, variants([glare], domain), torch.device("cpu"))
+    inputs.put(row, torch.zeros(1, 1, 8, 8), Streams.of(0, row))
+    x = inputs.render(row, torch.tensor([[4, CLEAN, CLEAN, CLEAN]]), PatchGrid.over(domain, 4))[0, 0]
+    assert x[0, 0] == 1 and not x[4:].any() and not x[:, 4:].any() and x[0, 3] == pytest.approx(4 / 7)
 
 
 def test_a_failing_filter_is_told_in_one_line():
@@ -299,7 +296,7 @@ def test_a_failing_filter_is_told_in_one_line():
         def __call__(self, x, severity, rng, draw):
             return x[:, :, :1]
 
-    with pytest.raises(ContractError, check=refused("rlab.variants._broken")):
+    with pytest.raises(ContractError, check=refused("rlab.distort._broken")):
         distorted(
             Broken(), torch.zeros(1, 1, 4, 4), 1, Streams.of(0, torch.arange(1)), domain=Domain(kind="image", shape=(1, 4, 4))
         )

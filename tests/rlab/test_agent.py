@@ -10,11 +10,9 @@ from safetensors.torch import load_file, save_file
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.rlab.agent import BY_CHANCE, FORMAT, P_INIT, Agent, choose_policy, find_agent, fingerprint, load
-from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
-from brinell.rlab.interface import Observation
-from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
+from brinell.rlab.episodes import PATCH_FEATURES, WHOLE_FEATURES, Observation, Rules
+from brinell.rlab.policy import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
-from brinell.rlab.rules import Rules
 
 
 def learned(seed=0, families=3):

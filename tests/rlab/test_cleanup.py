@@ -1,6 +1,7 @@
 """After a success: what is not needed goes, the scale falls, and the input stays adversarial."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +12,9 @@ from brinell.core.criterion import MISCLASSIFIED, Probability
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.cleanup import CleanUp, clean_up
-from brinell.rlab.outcomes import no_outcomes
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import CLEAN, DistortedInputs, variants
+from brinell.rlab.episodes import no_outcomes
+from brinell.rlab.refine import CleanUp, clean_up
 
 GRAY = 0.5
 
@@ -56,9 +55,10 @@ def case(
         settings=settings,
         slots=slots,
     )
-    assignment = Assignment(GRID, DistortionCache(batch.x, SIGNAL, variant_list, rng))
-    assignment.edit(torch.arange(n), torch.arange(len(GRID)).expand(n, -1), cleaned.variant)
-    return assignment, cleaned.strength, ledger, model
+    inputs = DistortedInputs(n, SIGNAL, variant_list, batch.x.device)
+    inputs.put(torch.arange(n), batch.x, rng)
+    x = inputs.render(torch.arange(n), cleaned.variant, GRID)
+    return SimpleNamespace(variant=cleaned.variant, x=x), cleaned.strength, ledger, model
 
 
 def test_exactly_what_is_needed_stays(subtests):

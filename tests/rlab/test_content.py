@@ -7,7 +7,7 @@ import torch
 
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.content import FEATURES, _pool, describe
+from brinell.rlab.prior import FEATURES, _pool, describe
 
 CASES = [
     ((9,), (1,), None),

@@ -16,12 +16,9 @@ from brinell.core.threat import Threat
 from brinell.distortions.gaussian_blur import GaussianBlur
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.gradient_sign import GradientSign
-from brinell.rlab import posterior as posterior_module
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.posterior import Posterior
-from brinell.rlab.restart import lay
-from brinell.rlab.rows import index, positions, select, write_where
-from brinell.rlab.variants import variants
+from brinell.rlab import sensitivity
+from brinell.rlab.distort import DistortedInputs, variants
+from brinell.rlab.sensitivity import Posterior
 
 IMAGES = Domain(kind="image", shape=(1, 4, 4))
 DISTORTIONS = (GaussianNoise(), GaussianBlur(), GradientSign())
@@ -53,7 +50,7 @@ def answers_of(device, surrogates):
 @pytest.mark.parametrize("kept", [0, 3, 128])
 def test_models_of_many_slots_learn_what_each_learns_by_itself(monkeypatch, surrogates, kept):
     """Whether all answers are kept, the last three or none."""
-    monkeypatch.setattr(posterior_module, "ANSWERS", kept)
+    monkeypatch.setattr(sensitivity, "ANSWERS", kept)
     expected = answers_of("cpu", surrogates)
     with second_device() as reads:
         actual = answers_of(NAME, surrogates)
@@ -88,44 +85,23 @@ class Looks:
         return self.values[rows]
 
 
-def cache_of(device, memory=2**20):
+def inputs_of(device):
+    """All distorted inputs, of samples that came at different times, and whose gradients were asked for."""
     x = Streams.of(0, torch.arange(6)).uniform(1, 4, 4).to(device)
     looks, streams = Looks(device), Streams.of(0, torch.arange(6, device=device))
-    return DistortionCache(x, IMAGES, variants(DISTORTIONS, IMAGES, (1, 4), 2), streams, gradient=looks, memory=memory), looks
+    inputs = DistortedInputs(6, IMAGES, variants(DISTORTIONS, IMAGES, (1, 4), 2), x.device, looks)
+    for rows in ([2, 4], [0, 1, 3, 5], [4]):
+        at = torch.tensor(rows, device=device)
+        inputs.put(at, x[at], streams.select(at))
+    every = torch.arange(len(inputs.variants), device=device)
+    return torch.stack([inputs.inputs(torch.full_like(every, row), every) for row in range(6)]).cpu(), looks.rows
 
 
-def inputs_of(device, memory=2**20):
-    """All distorted inputs, some asked for before others and some of other samples."""
-    cache, looks = cache_of(device, memory)
-    every = torch.arange(len(cache.variants), device=device)
-    cache.inputs(torch.tensor([2, 4, 2], device=device), torch.tensor([1, 1, len(every) - 1], device=device))
-    asked = sorted(set(looks.rows))
-    cache.replace(
-        torch.tensor([4], device=device), cache.x[:1].clone(), Streams.of(7, torch.zeros(1, dtype=torch.int64, device=device))
-    )
-    values = [cache.inputs(torch.full_like(every, row), every) for row in (5, 4, 3, 2, 1, 0)]
-    return torch.stack(values).cpu(), asked, cache
-
-
-@pytest.mark.parametrize("memory", [2**20, 4 * 16 * 12])
-def test_inputs_that_are_made_together_are_those_made_one_by_one(memory):
-    """With little memory they are made one by one everywhere, since they must come back the same."""
-    expected, asked, _ = inputs_of("cpu", memory)
+def test_inputs_that_are_made_together_are_those_made_one_by_one():
+    expected, asked = inputs_of("cpu")
     with second_device():
-        actual, asked_there, _ = inputs_of(NAME, memory)
-    assert torch.equal(actual, expected)
-    assert asked_there == asked == [0, 2], (
-        "gradients cost queries: none but the first sample, on which all is tried, and who asks"
-    )
-
-
-def test_once_all_is_there_nothing_is_looked_for():
-    with second_device() as reads:
-        cache = inputs_of(NAME)[2]
-        assert cache.made == 6 * len(cache.variants) + 2 * 2, "and those of a sample that was replaced"
-        reads.clear()
-        cache.inputs(torch.arange(6, device=NAME), torch.zeros(6, dtype=torch.int64, device=NAME))
-        assert not reads
+        actual, asked_there = inputs_of(NAME)
+    assert torch.equal(actual, expected) and asked_there == asked == [2, 4, 0, 1, 3, 5, 4]
 
 
 # Whole attacks
@@ -188,28 +164,3 @@ def test_long_attacks_too(subtests):
     ):
         with subtests.test(options):
             compare(options, eps, n=6)
-
-
-# Rows
-
-
-def test_rows_are_written_where_they_are_told_to():
-    for device in ("cpu", NAME):
-        with second_device():
-            target = torch.zeros(5, 2, device=device)
-            rows, where = torch.tensor([4, 0, 2], device=device), torch.tensor([True, False, True], device=device)
-            write_where(target, rows, where, torch.arange(1.0, 7.0, device=device).view(3, 2))
-            assert target.tolist() == [[0, 0], [0, 0], [5, 6], [0, 0], [1, 2]]
-
-
-def test_positions_of_flags_select_rows():
-    rows = torch.tensor([3, 5, 8])
-    assert positions([0, 1, True]) == [1, 2] and select(rows, [1, 2]).tolist() == [5, 8] and not len(select(rows, []))
-    assert select(rows, [0, 1, 2]) is rows, "queries about the same rows are known by their tensor"
-    assert index([], rows.device).dtype == torch.int64
-
-
-def test_whole_inputs_replace_edits_where_they_are_laid():
-    chosen, edits = torch.tensor([[0, -1], [1, 0]]), torch.tensor([[7, CLEAN], [5, 6]])
-    patches, laid = lay(chosen, edits, torch.tensor([CLEAN, 2]), 3)
-    assert patches.tolist() == [[0, -1, -1], [0, 1, 2]] and laid.tolist() == [[7, CLEAN, CLEAN], [2, 2, 2]]

@@ -20,15 +20,12 @@ from brinell.core.record import Outcome
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.env import Placement
-from brinell.rlab.episodes import run_episodes
-from brinell.rlab.policies import Greedy, Random
-from brinell.rlab.posterior import NOISE
-from brinell.rlab.predictions import Predictions
-from brinell.rlab.rules import IDLE, Rules
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import CLEAN, DistortedInputs, variants
+from brinell.rlab.episodes import IDLE, Placement, Rules
+from brinell.rlab.policy import Greedy, Random
+from brinell.rlab.refine import CleanUp
+from brinell.rlab.search import run_episodes
+from brinell.rlab.sensitivity import NOISE, Predictions
 
 
 def weights(*of_patches):
@@ -54,31 +51,21 @@ def test_what_a_step_asks_is_what_was_said():
     assert ((queries - GRAY) * 16).tolist() == [[[0, 0, 0, 0, 2, 2, *[0] * 10]]]
     # The lead was 0.5 * 2 * 5 - 15 = -10, and rose by 1.
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
-    assert world.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
+    assert world.env.slots.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
     learned = 4 / (1 + NOISE)
     assert world.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4)
     assert world.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
 
 
-def test_adding_and_removing_are_inverse():
-    world = start_world(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, distortions=(Plus(), Minus()))
-    env = world.env
-    env.step(act(env, add=[1]))
-    before = env.assignment.x.clone()
-    env.assignment.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
-    env.assignment.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([CLEAN]))
-    assert torch.equal(env.assignment.x, before)
-
-
 def test_a_step_is_kept_only_if_it_helps():
     world = start_world(linear(weights(-4, 4, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
     world.env.step(act(world.env, add=[0]))
-    assert (world.env.assignment.variant == CLEAN).all() and torch.equal(world.env.assignment.x, GRAY)
+    assert (world.env.slots.variant == CLEAN).all() and torch.equal(world.env.slots.full, GRAY)
     queries = len(world.model.calls)
     world.env.step(act(world.env, add=[0, 1]))
-    assert (world.env.assignment.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
+    assert (world.env.slots.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
     world.env.step(act(world.env, add=[1]))
-    assert world.env.assignment.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
+    assert world.env.slots.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
     assert len(world.model.calls) == queries + 2
 
 
@@ -92,12 +79,13 @@ def test_the_dual_action_adds_and_removes_in_one_query():
 
     world = start_world(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
     env, row = world.env, torch.tensor([0])
-    env.assignment.edit(row, torch.tensor([0]), torch.tensor([0]))  # something that harms stands already
-    env._x[0], env._margin[0] = env.assignment.x[0], env._margin[0] - 1.0
+    variant = torch.tensor([[0, *[CLEAN] * 7]])  # something that harms stands already
+    x = env.inputs.render(row, variant, GRID)
+    env.slots.put(row, variant=variant, x=x, full=x, margin=env.slots.margin - 1.0)
     queries = world.model.queries
     env.step(act(env, add=[3], remove=[0], family=1))
     assert world.model.queries == queries + 1
-    assert env.assignment.variant[0].tolist() == [CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]
+    assert env.slots.variant[0].tolist() == [CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]
 
 
 def test_where_nothing_changes_nothing_is_asked():
@@ -154,7 +142,7 @@ def test_of_the_patches_that_are_compared_the_best_are_changed():
     action = act(world.env, add=[5, 3, 6, 1])
     world.env.step(action)
     assert action[0].tolist() == [[-1, 3, -1, -1]], "of patches 5, 3, 6 and 1 the third has the largest weight"
-    assert world.env.assignment.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
+    assert world.env.slots.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
 
 
 def test_naming_a_filter_is_obeyed():
@@ -166,8 +154,7 @@ def test_naming_a_filter_is_obeyed():
         change = ((world.model.calls[-1] - world.env._batch.x)[0, 0, :4] * 16).round()
         expected = severity if kind is Plus else -severity
         assert change.tolist() == [expected] * 4, (number, change)
-        world.env.assignment.clear(torch.tensor([0]))
-        world.env._x[:], world.env._margin[:] = GRAY, world.env._start
+        world.env.slots.put(torch.tensor([0]), variant=CLEAN, x=GRAY, full=GRAY, margin=world.env.slots.start)
 
 
 def test_the_most_sensitive_patch_is_found(subtests):
@@ -231,12 +218,13 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
     _, _, reference = episodes_of(slots=12, clean=None, n=24)
     best, sizes = Predictions._best, []
 
-    def record_offers(predictions, rows, patches, variants_offered, chance, visits):
-        sizes.append(patches.numel() * variants_offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
-        return best(predictions, rows, patches, variants_offered, chance, visits)
+    def record_offers(predictions, *state):
+        *_, offers, patches, _ = state
+        sizes.append(patches.numel() * offers.shape[1] * WIDE.channels * WIDE.members.shape[1])
+        return best(predictions, *state)
 
     monkeypatch.setattr(Predictions, "_best", record_offers)
-    monkeypatch.setattr("brinell.rlab.predictions.ROOM", room)
+    monkeypatch.setattr("brinell.rlab.sensitivity.ROOM", room)
     _, _, parts = episodes_of(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
     assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
@@ -245,14 +233,14 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
 
 def test_filtered_inputs_are_held_once(monkeypatch):
     """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by slot."""
-    alive, beside, begin = weakref.WeakSet(), [], DistortionCache.__init__
+    alive, beside, begin = weakref.WeakSet(), [], DistortedInputs.__init__
 
     def record_cache(cache, *args, **settings):
         beside.append(len(alive))
         begin(cache, *args, **settings)
         alive.add(cache)
 
-    monkeypatch.setattr(DistortionCache, "__init__", record_cache)
+    monkeypatch.setattr(DistortedInputs, "__init__", record_cache)
     _, _, outcomes = episodes_of(slots=5, n=24)
     assert int(outcomes.success.sum()) > 10
     assert beside == [0, 0]

@@ -11,10 +11,9 @@ from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.cache import CLEAN
+from brinell.rlab.distort import CLEAN, variants
+from brinell.rlab.episodes import no_outcomes
 from brinell.rlab.grading import path
-from brinell.rlab.outcomes import no_outcomes
-from brinell.rlab.variants import variants
 
 
 def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=None, severities=(1,), high=1.0):

@@ -1,21 +1,21 @@
-"""The decision process as a Gymnasium environment: its checker, its seeds, and that it is the same process."""
+"""The example: RLAB's search as a Gymnasium environment."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from _helpers import batch_of, threat_of
-from _placing import GRID, SIGNAL, Minus, Plus, act, linear, make_world
+from _placing import GRID, SIGNAL, Minus, Plus, linear
 from brinell.core.errors import RequestError
 from brinell.core.user_files import import_file
-from brinell.rlab.env import Placement
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
+from brinell.rlab.episodes import Placement, Rules
 
 checker = pytest.importorskip("gymnasium.utils.env_checker", reason="Gymnasium is an extra: pip install 'brinell[gym]'")
 
-from brinell.rlab.gymnasium_env import GymnasiumPatchEnv  # noqa: E402
-
+example = import_file(Path(__file__).parents[2] / "examples" / "gymnasium_agent.py")
 RULES = Rules(p_init=0.5, steps=30)
 NONE = len(GRID)
 PLUS_AND_MINUS = (Plus(), Minus())
@@ -29,7 +29,7 @@ def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=PLUS_AND_MI
     variant_list = variants(distortions, SIGNAL, severities, 1)
     threat = threat_of(torch.inf, "l2", SIGNAL, n=n)
     placement = Placement(grid=GRID, variants=variant_list, rules=rules)
-    return GymnasiumPatchEnv(model, batch, threat, placement, queries=queries), model
+    return example.GymnasiumPatchEnv(model, batch, threat, placement, queries=queries), model
 
 
 @pytest.mark.filterwarnings("ignore:.*Box observation space (min|max)imum value is -?infinity")
@@ -63,29 +63,6 @@ def test_seeds_decide_sample_streams_and_course():
     assert not np.array_equal(course(first, 7), course(first, 8))
 
 
-def test_it_is_the_same_process():
-    """Step by step beside `PatchEnv`: rewards, ends and features are those of a slot that does the same."""
-    env, model = env_of(n=1)
-    _, info = env.reset(seed=3)
-    reference_env = make_world(model, np.full((1, 1, 16), 0.5), rules=RULES, distortions=(Plus(), Minus())).env
-    reference_env.reset(torch.ones(1, dtype=torch.bool))
-    reference_env.step(act(reference_env))
-    for adds, removes, family in (((7, 3), (), 1), ((5,), (7,), 0), ((0, 1), (), 2), ((6,), (3, 5), 1)):
-        action = [*adds, *[NONE] * (4 - len(adds)), *removes, *[NONE] * (2 - len(removes)), family]
-        possible = [remove for remove in removes if info["action_mask"][4][remove]]
-        observation, reward, terminated, truncated, info = env.step(np.array(action))
-        step = reference_env.step(act(reference_env, adds, possible, family))
-        assert reward == pytest.approx(step.reward.item(), abs=1e-6)
-        assert (terminated, truncated) == (bool(step.terminated), bool(step.truncated))
-        if family:  # which distortion is free to choose is drawn from streams that differ
-            assert np.allclose(observation["patch"], step.observation.features["patch"][0], atol=1e-5)
-        else:
-            reference_env.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._patch_env.assignment.variant)
-            for name in ("_x", "_margin", "_logits", "_visits", "_gain", "_kept"):
-                getattr(reference_env, name)[:] = getattr(env._patch_env, name)
-            reference_env.posterior.mean[:] = env._patch_env.posterior.mean
-
-
 def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     env, model = env_of(
         [20.0, *[0] * 7], -21.0, n=1, distortions=(Plus(),), severities=(4,), rules=Rules(p_init=0.5, steps=100_000)
@@ -97,7 +74,9 @@ def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
     assert model.queries == 3
-    assert env._patch_env._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no choice counts twice"
+    assert env._search.slots.gain[0, 0].item() == pytest.approx(10.0), (
+        "no choice counts twice"
+    )
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
 
@@ -130,8 +109,7 @@ def test_what_cannot_be_is_refused():
 
 
 @pytest.mark.slow
-def test_the_example_plays_its_episodes(root):
-    example = import_file(root / "examples" / "gymnasium_agent.py")
+def test_the_example_plays_its_episodes():
     env = example.make_env(samples=2)
     env.action_space.seed(0)
     _, queries, success = example.rollout(env, lambda _, info: env.action_space.sample(mask=info["action_mask"]), 0)

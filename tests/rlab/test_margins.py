@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brinell.core.criterion import MISCLASSIFIED, Probability, Targeted
 from brinell.core.errors import RequestError
-from brinell.rlab.rules import aimed, any_class_counts
+from brinell.rlab.episodes import aimed, any_class_counts
 
 X = torch.zeros(1)
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3).map(lambda row: torch.tensor([row]))

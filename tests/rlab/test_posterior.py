@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brinell.rlab.posterior import Posterior
+from brinell.rlab.sensitivity import Posterior
 
 
 def normal(*shape, seed=0):
@@ -74,7 +74,7 @@ def test_the_mean_is_that_of_bayesian_linear_regression():
 
 def test_only_the_last_answers_reduce_the_covariance(monkeypatch):
     """Room for one: an answer about the first place is followed by one about the second, and the first is open again."""
-    monkeypatch.setattr("brinell.rlab.posterior.HELD", 2)
+    monkeypatch.setattr("brinell.rlab.sensitivity.HELD", 2)
     posterior, row = Posterior(1, 1, 2, noise=0), torch.tensor([0])
     first, second = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
     for change, effect in ((first, 2.0), (second, 3.0), (first + second, 7.0)):

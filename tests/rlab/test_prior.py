@@ -10,9 +10,8 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab.content import describe
-from brinell.rlab.prior import LEAST, Prior, fit, probe
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
+from brinell.rlab.prior import LEAST, Prior, describe, fit, probe
 
 IMAGE = Domain(kind="image", shape=(3, 12, 12))
 GRID = PatchGrid((3, 12, 12), (3, 3))

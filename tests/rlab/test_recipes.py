@@ -13,13 +13,13 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.agent import Agent, find_agent
-from brinell.rlab.dqn import DQN, DQNSettings, learn
-from brinell.rlab.env import PatchEnv, Placement
-from brinell.rlab.policies import PatchNetwork
+from brinell.rlab.distort import variants
+from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.episodes import Placement, RewardName, Rules
+from brinell.rlab.policy import PatchNetwork
 from brinell.rlab.prior import Prior
-from brinell.rlab.rules import RewardName, Rules
+from brinell.rlab.search import PatchSearch
 from brinell.rlab.train import ADVANTAGE
-from brinell.rlab.variants import variants
 
 DOMAIN, GRID, SLOTS = Domain(kind="signal", shape=(1, 32)), PatchGrid((1, 32), (2,)), 24
 VARIANTS = variants([Lift()], DOMAIN, (5,), 1)
@@ -46,7 +46,7 @@ def world(reward, *, minimal, cycle):
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
     rng = Streams.of(int(cycle), batch.ids)
     placement = Placement(grid=GRID, variants=VARIANTS, rules=rules, slots=SLOTS)
-    return PatchEnv(ledger.oracle(), batch, threat, placement, rng, cycle=cycle)
+    return PatchSearch(ledger.oracle(), batch, threat, placement, rng, cycle=cycle)
 
 
 def queries(agent):
@@ -64,6 +64,6 @@ def test_the_shortest_way_is_learned(reward):
     network = PatchNetwork(1, width=16, scale=ADVANTAGE)
     before = queries(Agent(prior=Prior(1), network=network))
     assert before == pytest.approx(queries(find_agent("greedy")), abs=2) and before > 4, "two of 16 patches, at random"
-    for _ in learn(DQN(SETTINGS, network, world(reward, minimal=True, cycle=True), 0), steps=1600):
+    for _ in DQN(SETTINGS, network, world(reward, minimal=True, cycle=True), 0).learn(steps=1600):
         pass
     assert queries(Agent(prior=Prior(1), network=network)) < 1.7

@@ -5,7 +5,7 @@ import torch
 
 from brinell.core.errors import RequestError
 from brinell.rlab.dqn import END, Replay
-from brinell.rlab.interface import Observation
+from brinell.rlab.episodes import Observation
 
 
 def observation(*numbers):
@@ -16,8 +16,8 @@ def action(*choices):
     return (torch.tensor([[choice] for choice in choices]),)
 
 
-def memory(slots=1, capacity=100, memory=2**20, half=False):
-    return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half)
+def memory(slots=1, capacity=100, memory=2**20):
+    return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory)
 
 
 def all_rows(replay, n_step, gamma=0.5):
@@ -119,7 +119,7 @@ def test_half_precision_and_bounds_in_bytes():
     choices = (torch.zeros(2, 1, dtype=torch.int64),)
     # 2 bytes a feature, 8 for the whole number, 10 of mask, 4 of action, 12 of reward and successor.
     bytes_each = 2000 + 8 + 10 + 4 + 12
-    replay = Replay(wide, choices, capacity=1000, memory=20 * bytes_each, half=True)
+    replay = Replay(wide, choices, capacity=1000, memory=20 * bytes_each)
     assert replay.capacity == 20
     rows = replay.add(wide, torch.tensor([True, True]))
     replay.link(rows, choices, torch.zeros(2), torch.tensor([END, END]))
@@ -132,4 +132,4 @@ def test_half_precision_and_bounds_in_bytes():
     assert torch.allclose(sample.observation.features["wide"][first], wide.features["wide"][0], atol=1e-3)
     assert sample.observation.features["wide"].dtype == torch.float32
     with pytest.raises(RequestError, match=f"memory {8 * bytes_each} bytes"):
-        Replay(wide, choices, capacity=1000, memory=7 * bytes_each, half=True)
+        Replay(wide, choices, capacity=1000, memory=7 * bytes_each)

@@ -1,6 +1,7 @@
 """What a step pays, by hand, and that nothing leaves its bounds."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.losses import margin
-from brinell.rlab.rules import FLOOR, QUERY, QUOTIENT, REWARDS, Before, dilution
+from brinell.rlab import episodes
+from brinell.rlab.episodes import FLOOR, QUERY, QUOTIENT, Slots, dilution
+
+NAMES = ["margin", "dilution"]
 
 
 def logits_of(p, classes=2):
@@ -24,8 +28,11 @@ def reward_of(name, before, after, *, start=None, distance_moved=0.1, was=0.0, r
     x = clean.clone()
     x[0, 0, 0] = distance_moved
     start = before if start is None else start
-    state = Before(point, before, margin(before, y), margin(start, y), torch.tensor([radius]))
-    return REWARDS[name](state, x, after, margin(after, y), y, clean).item()
+    state = Slots.empty(point, 1, before.shape[1])
+    state = replace(
+        state, logits=before, margin=margin(before, y), start=margin(start, y), radius=torch.tensor([radius]), x=point
+    )
+    return episodes.reward_of(name, state, x, after, margin(after, y), y, clean).item()
 
 
 def test_dilution_against_its_formula(subtests):
@@ -80,14 +87,9 @@ def test_dilution_reward_by_hand():
         assert reward_of("dilution", before, after, **settings) == pytest.approx(QUOTIENT * (gain - 1), rel=1e-4, abs=1e-7)
 
 
-def test_projected_by_hand():
-    before, after = logits_of(0.5, classes=4), logits_of(0.25, classes=4)
-    assert reward_of("projected", before, after) == pytest.approx(math.log(2) / math.log(4) - QUERY, rel=1e-4)
-
-
 def test_an_undone_step_gains_nothing(subtests):
     """The true class falls behind its probability before, but so does the class that came second: the step is undone."""
-    for name in REWARDS:
+    for name in NAMES:
         with subtests.test(name=name):
             before = torch.tensor([[0.5, 0.4, 0.1]]).log()
             after = torch.tensor([[0.45, 0.2, 0.35]]).log()
@@ -103,7 +105,7 @@ def test_putting_off_a_success_never_pays():
 
 
 @given(
-    st.sampled_from(list(REWARDS)),
+    st.sampled_from(NAMES),
     *[st.lists(st.floats(-60, 60), min_size=3, max_size=3) for _ in range(3)],
     st.floats(0, 2),
     st.floats(0, 2),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.streams import Streams
-from brinell.rlab.interface import Heads, Observation
-from brinell.rlab.policies import Learned, Random, best, gumbel, top, worth
+from brinell.rlab.episodes import Observation
+from brinell.rlab.policy import Heads, Learned, Random, best, gumbel, top, worth
 
 F, T = False, True
 
@@ -51,7 +51,6 @@ def test_worth_by_hand():
     # Means of what is allowed: 3 and 0. Picks: 6-3, 2-3 and -5-0.
     action = (torch.tensor([[2, 1]]), torch.tensor([[1]]))
     assert worth(heads, allowed, action).item() == pytest.approx(10 + (3 - 1 - 5) / 3)
-    assert worth(heads, allowed, action, dueling=False).item() == pytest.approx((6 + 2 - 5) / 3)
     single_action = (torch.tensor([[2, -1]]), torch.tensor([[-1]]))
     assert worth(heads, allowed, single_action).item() == pytest.approx(13)
     none = (torch.tensor([[-1, -1]]), torch.tensor([[-1]]))

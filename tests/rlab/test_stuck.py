@@ -5,9 +5,9 @@ import torch
 from _helpers import Recorder
 from _placing import ALL, GRAY, SIGNAL, SLOW, Minus, Plus, act, make_world, start_world
 from brinell.core.criterion import Targeted
-from brinell.rlab.cache import CLEAN
-from brinell.rlab.policies import Random
-from brinell.rlab.rules import Rules
+from brinell.rlab.distort import CLEAN
+from brinell.rlab.episodes import Rules
+from brinell.rlab.policy import Random
 
 
 def both_of_two(x):
@@ -29,7 +29,7 @@ def searched(model, x, eps, aims=True, distortions=PLUS_ONLY, steps=100, **rules
     """A search by chance, one patch a step."""
     rules = Rules(p_init=0.125, removals=0.0, steps=steps, **rules)
     world = make_world(Recorder(model, SIGNAL, model(x).shape[1]), x, eps=eps, rules=rules, distortions=distortions)
-    world.env._restarts._aims &= aims
+    world.env._aims &= aims
     observation, policy = world.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(choices=world.env.choices)
     while world.env.alive.any():
         observation = world.env.step(policy.act(observation, world.env.streams)).observation

@@ -18,13 +18,11 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.engine.surrogates import Opened, check_gradients, mean_of, surrogate_notes
-from brinell.rlab.env import Placement
-from brinell.rlab.episodes import run_episodes
-from brinell.rlab.guides import class_weights
-from brinell.rlab.policies import Greedy
-from brinell.rlab.posterior import GUIDED, TRUST, Posterior, Trust
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
+from brinell.rlab.episodes import Placement, Rules
+from brinell.rlab.policy import Greedy
+from brinell.rlab.search import run_episodes
+from brinell.rlab.sensitivity import GUIDED, TRUST, Posterior, Trust, class_weights
 from brinell.store.run import Run
 
 ROW = torch.tensor([0])
@@ -53,6 +51,7 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
     for step, effect in enumerate(effects):
         slopes, change = normal(1, 2, 2, 4, seed=10 + step), normal(1, 2, 4, seed=20 + step)
         posterior.follow(row, slopes)
+        slopes = posterior.slopes[row]
         alignments = (slopes[0] * change).sum((1, 2))
         questions.append(torch.cat([change.flatten(), alignments]))
         variance, guided = (

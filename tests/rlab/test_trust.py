@@ -2,7 +2,7 @@
 
 import torch
 
-from brinell.rlab.posterior import Posterior, Trust
+from brinell.rlab.sensitivity import Posterior, Trust
 
 
 def normal(*shape, seed=0):

@@ -12,12 +12,11 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import Agent
-from brinell.rlab.env import Placement
+from brinell.rlab.distort import variants
+from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.prior import Prior
 from brinell.rlab.ratios import ratio
-from brinell.rlab.rules import Rules
 from brinell.rlab.validation import held_out, validate, verdict, warning
-from brinell.rlab.variants import variants
 
 DOMAIN = Domain(kind="signal", shape=(1, 16))
 

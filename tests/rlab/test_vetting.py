@@ -13,7 +13,7 @@ from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.models._torch_model import TorchModel
-from brinell.rlab.variants import extremes
+from brinell.rlab.distort import extremes
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 REAL = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1

@@ -1,7 +1,7 @@
 """RLAB: an agent that sees class probabilities alone places custom distortions on the most sensitive patches.
 
 Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its
-deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode that succeeded.
+deviations from the papers, is `rlab.search`; `rlab.refine` follows an episode that succeeded.
 """
 
 import re
@@ -19,13 +19,11 @@ from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
-from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.env import Placement
-from brinell.rlab.episodes import run_episodes
-from brinell.rlab.outcomes import Outcomes, monitors
-from brinell.rlab.rules import Rules
+from brinell.rlab.distort import SEVERITIES, Variant, extremes, pair_options, variants, vet
+from brinell.rlab.episodes import Outcomes, Placement, Rules, rare_success
+from brinell.rlab.refine import CleanUp
+from brinell.rlab.search import run_episodes
 from brinell.rlab.validation import warning
-from brinell.rlab.variants import SEVERITIES, Variant, extremes, pair_options, variants, vet
 
 __all__ = ["RLAB"]
 
@@ -196,14 +194,14 @@ class RLAB(EveryKind):
           draw). -1 everywhere where none was found.
         - `length` float32: distance of these distortions before they were fitted to a budget and
           scaled down.
-        - `map` (patches, distortions) float32: the sensitivity map (`rlab.predictions`); NaN where
+        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
           the sample had no episode.
         """
         remarks = self._remarks(threat.domain.kind)
 
         def watch(outcomes: Outcomes) -> None:
             """Add the remarks of the monitors."""
-            remarks.extend(monitors(outcomes, threat.eps))
+            remarks.extend(rare_success(outcomes, threat.eps))
 
         results = self.run_episodes(oracle, batch, threat, rng, on_end=watch)
         grid, variants = self.grid(threat.domain), self.variants(threat.domain)

@@ -132,7 +132,7 @@ class Filed(Protocol):
 class Distortion(Protocol):
     """A distortion of whole inputs. The attack decides which patches of the distorted input it uses.
 
-    All values are in [0, 1], whatever the bounds of the data (`rlab.variants.distorted` converts them in both directions).
+    All values are in [0, 1], whatever the bounds of the data (`rlab.distort.distorted` converts them in both directions).
     """
 
     domains: ClassVar[frozenset[Kind]]

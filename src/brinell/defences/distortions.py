@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Distortion, Network, Streams, Threat
 from brinell.defences._steps import LearnsTheWorst, WithoutBudget
-from brinell.rlab.variants import SEVERITIES, distorted
+from brinell.rlab.distort import SEVERITIES, distorted
 
 __all__ = ["Distortions"]
 

@@ -22,10 +22,9 @@ from brinell.core.settings import at_least
 from brinell.defences._steps import OnGradients
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, choose_policy, find_agent
-from brinell.rlab.env import Placement
-from brinell.rlab.episodes import run_episodes
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import SEVERITIES, variants
+from brinell.rlab.distort import SEVERITIES, variants
+from brinell.rlab.episodes import Placement, Rules
+from brinell.rlab.search import run_episodes
 
 __all__ = ["RLAB"]
 

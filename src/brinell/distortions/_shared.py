@@ -1,6 +1,6 @@
 """Helpers that several distortions share. Inside a distortion every value runs from 0 to 1.
 
-A distortion never sees the bounds of the data: `rlab.variants.distorted` moves inputs from their
+A distortion never sees the bounds of the data: `rlab.distort.distorted` moves inputs from their
 bounds to [0, 1] and back, and leaves the values that the distortion left alone exactly as they
 were. So one distortion serves photographs, millivolts and features of any unit, and a severity is
 always a share of the range that a value has.

@@ -12,7 +12,7 @@ bilateral filter then averages nearby cells of similar colour. `prior=fitted` sh
 maximise the marginal likelihood of the answers (Rasmussen & Williams 2006, section 5.4.1), without a filter. The first overlaps
 objects better, the second predicts the model better (docs/results/explain.md).
 
-Deviations from the attack's posterior (`rlab.posterior`): a cell has one weight and no gradient, its prior is correlated across
+Deviations from the attack's posterior (`rlab.sensitivity`): a cell has one weight and no gradient, its prior is correlated across
 places, and all answers are fitted at once. No query applies a distortion.
 """
 

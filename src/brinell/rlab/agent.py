@@ -17,12 +17,10 @@ from brinell.core import stored
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
 from brinell.manifest import Amount, Content, Count, DomainFacts, Listing, Size, fault
-from brinell.rlab.env import PATCH_FEATURES
-from brinell.rlab.interface import Policy
+from brinell.rlab.episodes import PATCH_FEATURES, Policy, Rules
 from brinell.rlab.networks import Form, SmallNetwork, restored
-from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
+from brinell.rlab.policy import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
-from brinell.rlab.rules import Rules
 
 DEFAULT = "default"
 """Name of the policy that is taken where none is named: `BEST` of the kind of data."""

@@ -16,9 +16,10 @@ outlives all that came before it, and the state that a kept row leads to is kept
 """
 
 import copy
+import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -27,8 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.errors import ContractError, RequestError
-from brinell.rlab.interface import Action, Environment, Heads, Observation, Progress, mapped
-from brinell.rlab.policies import best, gumbel, worth
+from brinell.core.settings import above_zero, at_least
+from brinell.rlab.episodes import Action, Observation, Step, mapped
+from brinell.rlab.policy import Heads, best, gumbel, worth
 
 EPISODES = 100
 """Over how many episodes returns are averaged."""
@@ -36,6 +38,45 @@ END = -1
 """In place of the next row: the episode terminated."""
 OPEN = -2
 """In place of the next row: nothing was done in this state yet, or nothing ever will be, as the last of a truncated episode."""
+
+
+class Environment(Protocol):
+    """n episodes in lockstep. Slots whose episode has ended are not reset by themselves: a step answers with their last state."""
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many options each branch chooses in one step."""
+
+    @property
+    def alive(self) -> Tensor:
+        """(n,) bool: slots with a running episode. False from an episode's end to its reset, and on if that found no work."""
+
+    def reset(self, mask: Tensor) -> Observation:
+        """Begin new episodes in the slots where `mask` (n,) bool holds; the observation of all slots."""
+
+    def step(self, action: Action) -> Step:
+        """Act in all slots that are alive. Choices without effect may be replaced by -1 in `action`, in place."""
+
+
+class Progress(NamedTuple):
+    """How far a training has come: one point of its curve."""
+
+    seconds: float
+    """Wall time since this call began."""
+    steps: int
+    """Steps of single slots."""
+    updates: int
+    """Gradient steps."""
+    episodes: int
+    """Episodes that have ended."""
+    mean_return: float | None
+    """Mean undiscounted return of the last 100 episodes that ended; None before the first."""
+    mean_length: float | None
+    """Mean number of steps of the same episodes."""
+    loss: float | None
+    """Mean loss of the last round with updates; None before the first."""
+    epsilon: float
+    """Probability of a random action."""
 
 
 class Sample(NamedTuple):
@@ -55,25 +96,18 @@ class Sample(NamedTuple):
 
 
 class Replay:
-    """The latest transitions of all slots, within a bound on rows and on bytes."""
+    """The latest transitions of all slots, within a bound on rows and on bytes. Features of float32 are kept in 16 bits."""
 
-    def __init__(self, observation: Observation, action: Action, *, capacity: int, memory: int, half: bool) -> None:
+    def __init__(self, observation: Observation, action: Action, *, capacity: int, memory: int) -> None:
         """Size the memory by any observation and action: at most `capacity` rows and `memory` bytes.
-
-        With `half` float32 features are kept in 16 bits.
 
         Raises:
             RequestError: the bounds leave no room for four observations of every slot.
         """
-
-        def kept_as(tensor: Tensor) -> torch.dtype:
-            """Type in which a feature is stored."""
-            return torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype
-
         slots, device = len(observation.allowed[0]), observation.allowed[0].device
         template = observation, tuple(tensor.to(torch.int32) for tensor in action)
         sizes: list[int] = []
-        mapped(lambda part: sizes.append(part[0].numel() * kept_as(part).itemsize), template)
+        mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
         row = sum(sizes) + 4 + 8
         self.capacity = min(capacity, memory // row)
         if self.capacity < 4 * slots:
@@ -83,12 +117,11 @@ class Replay:
             )
         self._template: Observation = mapped(lambda part: part[:0], observation)
         self.columns: tuple[Observation, Action] = mapped(
-            lambda part: torch.empty(self.capacity, *part.shape[1:], dtype=kept_as(part), device=device), template
+            lambda part: torch.empty(self.capacity, *part.shape[1:], dtype=_kept_as(part), device=device), template
         )
         """The states, and what was done in them."""
         for choices in self.columns[1]:
-            # States in which nothing was done are sampled too, with weight 0: their entries
-            # must be a possible action.
+            # States in which nothing was done are sampled too, with weight 0: their entries must be a possible action.
             choices.fill_(-1)
         self.reward = torch.zeros(self.capacity, device=device)
         self.following = torch.empty(self.capacity, dtype=torch.int64, device=device)
@@ -148,11 +181,7 @@ class Replay:
 
     @staticmethod
     def _put(columns: Any, rows: Tensor, new: Any, slots: Tensor) -> None:
-        def put(column: Tensor, tensor: Tensor) -> None:
-            """Write new rows into one column."""
-            column.index_copy_(0, rows, (tensor if len(slots) == len(tensor) else tensor.index_select(0, slots)).to(column.dtype))
-
-        mapped(put, columns, new)
+        mapped(lambda column, tensor: column.index_copy_(0, rows, tensor.index_select(0, slots).to(column.dtype)), columns, new)
 
     def _observation(self, rows: Tensor) -> Observation:
         observation: Observation = mapped(
@@ -161,27 +190,29 @@ class Replay:
         return observation
 
 
+def _kept_as(tensor: Tensor) -> torch.dtype:
+    return torch.float16 if tensor.dtype == torch.float32 else tensor.dtype
+
+
 @dataclass(frozen=True, kw_only=True)
 class DQNSettings:
     """How DQN learns."""
 
-    gamma: float = 0.99
+    gamma: float = 0.98
     """Discount of one step."""
     n_step: int = 3
     """Rewards that are summed before the rest is estimated."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 3e-4
     """Of Adam."""
-    batch_size: int = 128
+    batch_size: int = 64
     """Transitions of one gradient step."""
-    collect: int = 1
-    """Steps of all slots in one round."""
-    updates: int = 1
-    """Gradient steps in one round."""
-    warm_up: int = 1000
+    updates: int = 2
+    """Gradient steps after each step of all slots."""
+    warm_up: int = 640
     """Steps of single slots before the first gradient step, all of them exploring as at the start."""
-    target_every: int = 500
+    target_every: int = 200
     """Gradient steps from one copy of the network to the next."""
-    epsilon_start: float = 1.0
+    epsilon_start: float = 0.2
     """Probability, at first, that a branch acts at random."""
     epsilon_end: float = 0.05
     """The same in the end."""
@@ -189,25 +220,19 @@ class DQNSettings:
     """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
     temperature: float = 0.0
     """Above 0: options that are not random are drawn in proportion to exp(advantage / temperature)."""
-    double: bool = True
-    """The network chooses, its copy values. False: the copy does both."""
-    dueling: bool = True
-    """Value and advantages. False: outputs are Q themselves, and the value is not used."""
     huber: float = 1.0
     """Error above which the loss grows linearly."""
     clip: float = 10.0
     """Largest norm of a gradient."""
     capacity: int = 100_000
     """Most states in the replay memory."""
-    memory: int = 2**30
+    memory: int = 2**29
     """Most bytes in the replay memory."""
-    half: bool = True
-    """Keep float32 features in 16 bits; they must be within 65504."""
 
     def __post_init__(self) -> None:
-        require(self, n_step=1, batch_size=1, collect=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
-        require(self, 1, gamma=0, epsilon_start=0, epsilon_end=0)
-        require(self, learning_rate=None, huber=None, clip=None)
+        at_least(self, n_step=1, batch_size=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
+        at_least(self, gamma=0, epsilon_start=0, epsilon_end=0)
+        above_zero(self, "learning_rate", "huber", "clip")
 
     def epsilon(self, steps: int) -> float:
         """The probability of a random action after so many steps."""
@@ -218,47 +243,59 @@ class DQNSettings:
 
 
 @torch.no_grad()
-def target_of(sample: Sample, network: nn.Module, target: nn.Module, choices: tuple[int, ...], settings: DQNSettings) -> Tensor:
-    """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
+def target_of(sample: Sample, network: nn.Module, target: nn.Module, choices: tuple[int, ...]) -> Tensor:
+    """(b,): what Q should be: the rewards on the way, and the copy's value of the network's best action at its end."""
     later = sample.later
-    heads: Heads = target(later.features)
-    chooser: Heads = network(later.features) if settings.double else heads
-    future = worth(heads, later.allowed, best(chooser.branches, later, choices), settings.dueling)
-    return sample.reward + sample.discount * future
+    chooser: Heads = network(later.features)
+    return sample.reward + sample.discount * worth(target(later.features), later.allowed, best(chooser.branches, later, choices))
 
 
 class DQN:
-    """DQN at work on one environment."""
+    """DQN at work on one environment. It begins with fresh episodes and advances by rounds."""
 
     def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
-        """Begin with fresh episodes."""
         self.settings, self.network, self.environment = settings, network, environment
         self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
-        self._generator = torch.Generator(device_of(network)).manual_seed(seed)
-        self._observation = first_observation(environment)
-        self.tally = Tally(environment.alive)
+        self._generator = torch.Generator(self._parameters[0].device).manual_seed(seed)
+        self._observation = environment.reset(torch.ones_like(environment.alive))
         branches = zip(self._observation.allowed, environment.choices, strict=True)
-        self._replay = Replay(
-            self._observation,
-            tuple(allowed.new_zeros(len(allowed), k) for allowed, k in branches),
-            capacity=settings.capacity,
-            memory=settings.memory,
-            half=settings.half,
-        )
-        self._age = 0
+        no_action = tuple(allowed.new_zeros(len(allowed), k) for allowed, k in branches)
+        self._replay = Replay(self._observation, no_action, capacity=settings.capacity, memory=settings.memory)
         self._rows = self._replay.add(self._observation, environment.alive)
+        self.steps = self.updates = self.episodes = 0
+        self._loss: float | None = None
+        self._ended: deque[tuple[float, float]] = deque(maxlen=EPISODES)
+        # Double: a return is a sum of thousands of rewards.
+        self._running = torch.zeros(2, len(environment.alive), dtype=torch.float64, device=environment.alive.device)
 
-    def advance(self) -> None:
-        """`collect` steps of all slots, then `updates` gradient steps."""
-        for _ in range(self.settings.collect):
+    def learn(self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000) -> Iterator[Progress]:
+        """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
+
+        There is a report every so many steps, and always one at the end.
+
+        Raises:
+            ContractError: the loss is not finite.
+        """
+        began, reported = time.monotonic(), self.steps
+        while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):
+            if seconds is not None and time.monotonic() - began >= seconds:
+                break
             self._collect()
-        if self.tally.steps >= self.settings.warm_up:
-            updates = [self._update() for _ in range(self.settings.updates)]
-            losses, values = zip(*updates, strict=True)
-            self.tally.learned(losses, {"q": values})
-            self.tally.terms["epsilon"] = self.settings.epsilon(self.tally.steps)
+            if self.steps >= self.settings.warm_up:
+                self._update()
+            if self.steps >= reported + interval:
+                reported = self.steps
+                yield self._progress(time.monotonic() - began)
+        if self.steps != reported:
+            yield self._progress(time.monotonic() - began)
+
+    def _progress(self, seconds: float) -> Progress:
+        returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
+        mean_return, mean_length = (sum(of) / len(of) if of else None for of in (returns, lengths))
+        counts = self.steps, self.updates, self.episodes
+        return Progress(seconds, *counts, mean_return, mean_length, self._loss, self.settings.epsilon(self.steps))
 
     @torch.no_grad()
     def _collect(self) -> None:
@@ -270,14 +307,20 @@ class DQN:
         after = self._replay.add(step.observation, alive & ~step.terminated)
         self._replay.link(self._rows, action, step.reward, after)
         self._observation, self._rows = step.observation, after
-        if self.tally.count(step.reward, alive, finished):
+        self.steps += int(alive.sum())
+        self._running += torch.stack([step.reward, alive.to(step.reward.dtype)])
+        slots = finished.nonzero()[:, 0]
+        if len(slots):
+            self.episodes += len(slots)
+            self._ended.extend((value, length) for value, length in self._running[:, slots].T.tolist())
+            self._running[:, slots] = 0
             self._observation = self.environment.reset(finished)
             fresh = self._replay.add(self._observation, finished & self.environment.alive)
             self._rows = torch.where(finished, fresh, after)
 
     def _explore(self) -> Action:
         """The best actions, or random ones: an independent draw decides for each branch of each slot."""
-        epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
+        epsilon, temperature = self.settings.epsilon(self.steps), self.settings.temperature
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
             heads: Heads = self.network(self._observation.features)
@@ -288,125 +331,27 @@ class DQN:
         return best(keys, self._observation, self.environment.choices)
 
     def _uniform(self, *shape: int) -> Tensor:
-        """Uniform random numbers."""
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
 
-    def _update(self) -> tuple[Tensor, Tensor]:
-        """One gradient step; its loss and the mean Q."""
-        settings = self.settings
-        sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator)
-        expected = target_of(sample, self.network, self._target, self.environment.choices, settings)
-        q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action, settings.dueling)
-        loss = (F.huber_loss(q, expected, reduction="none", delta=settings.huber) * sample.weight).mean()
-        self._optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self._parameters, settings.clip)
-        self._optimizer.step()
-        self._age += 1
-        if self._age == settings.target_every:
-            self._target.load_state_dict(self.network.state_dict())
-            self._age = 0
-        return loss.detach(), q.detach().mean()
-
-
-class Trainer(Protocol):
-    """An algorithm at work on one environment, which begins with fresh episodes in all slots. It advances by rounds."""
-
-    @property
-    def environment(self) -> Environment:
-        """Environment of the training."""
-
-    @property
-    def tally(self) -> "Tally":
-        """Progress of the training so far."""
-
-    def advance(self) -> None:
-        """One round: some steps of all slots, then the updates that they pay for."""
-
-
-def learn(
-    trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000
-) -> Iterator[Progress]:
-    """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
-
-    There is a report every so many steps, and always one at the end.
-    """
-    began, tally = time.monotonic(), trainer.tally
-    reported = tally.steps
-    while bool(trainer.environment.alive.any()) and (steps is None or tally.steps < steps):
-        if seconds is not None and time.monotonic() - began >= seconds:
-            break
-        trainer.advance()
-        if tally.steps >= reported + interval:
-            reported = tally.steps
-            yield tally.progress(time.monotonic() - began)
-    if tally.steps != reported:
-        yield tally.progress(time.monotonic() - began)
-
-
-class Tally:
-    """Steps, episodes and returns of all slots."""
-
-    def __init__(self, alive: Tensor) -> None:
-        self.steps = self.updates = self.episodes = 0
-        self.loss: float | None = None
-        self.terms: dict[str, float] = {}
-        self._ended: deque[tuple[float, float]] = deque(maxlen=EPISODES)
-        # Double: a return is a sum of thousands of rewards.
-        self._running = torch.zeros(2, len(alive), dtype=torch.float64, device=alive.device)
-
-    def count(self, reward: Tensor, alive: Tensor, finished: Tensor) -> bool:
-        """Count one step of all slots and return True if an episode finished.
-
-        Args:
-            reward: (slots,), the reward of each slot.
-            alive: (slots,) bool, the slots that took part.
-            finished: (slots,) bool, the slots whose episode finished.
-        """
-        self.steps += int(alive.sum())
-        self._running[0] += reward
-        self._running[1] += alive
-        slots = finished.nonzero()[:, 0]
-        if not len(slots):
-            return False
-        self.episodes += len(slots)
-        self._ended.extend((value, length) for value, length in self._running[:, slots].T.tolist())
-        self._running[:, slots] = 0
-        return True
-
-    def learned(self, losses: Sequence[Tensor], terms: Mapping[str, Sequence[Tensor]]) -> None:
-        """Note the gradient steps of a round by their losses, which must be finite, and the means of what else was watched."""
-        self.updates += len(losses)
-        self.loss = float(torch.stack(list(losses)).mean())
-        self.terms = {name: float(torch.stack(list(values)).mean()) for name, values in terms.items()}
-        if not -torch.inf < self.loss < torch.inf:
+    def _update(self) -> None:
+        """The gradient steps of a round."""
+        settings, losses = self.settings, []
+        for _ in range(settings.updates):
+            sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator)
+            expected = target_of(sample, self.network, self._target, self.environment.choices)
+            q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action)
+            loss = (F.huber_loss(q, expected, reduction="none", delta=settings.huber) * sample.weight).mean()
+            self._optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(self._parameters, settings.clip)
+            self._optimizer.step()
+            losses.append(loss.detach())
+            self.updates += 1
+            if self.updates % settings.target_every == 0:
+                self._target.load_state_dict(self.network.state_dict())
+        self._loss = float(torch.stack(losses).mean())
+        if not math.isfinite(self._loss):
             raise ContractError(
-                f"the loss became {self.loss} at step {self.steps}: a feature, a reward or an output is not finite; "
+                f"the loss became {self._loss} at step {self.steps}: a feature, a reward or an output is not finite; "
                 "mend that, or lower the learning rate"
             )
-
-    def progress(self, seconds: float = 0.0) -> Progress:
-        """One point of the training curve."""
-        returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
-        mean_return, mean_length = (sum(of) / len(of) if of else None for of in (returns, lengths))
-        return Progress(seconds, self.steps, self.updates, self.episodes, mean_return, mean_length, self.loss, dict(self.terms))
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Device of the network's parameters."""
-    return next(network.parameters()).device
-
-
-def require(settings: Any, at_most: float = float("inf"), **least: float | None) -> None:
-    """Hold settings to their ranges: each from its least value, or above 0 where that is None, to `at_most`, and finite."""
-    for name, low in least.items():
-        value = getattr(settings, name)
-        fits = value > 0 if low is None else value >= low
-        if not fits or value > at_most or value == float("inf"):
-            bounds = "above 0" if low is None else f"at least {low}" if at_most == float("inf") else f"from {low} to {at_most:g}"
-            raise ValueError(f"{name} is {value}; it must be {bounds}, and finite")
-
-
-def first_observation(environment: Environment) -> Observation:
-    """Fresh episodes in all slots."""
-    return environment.reset(torch.ones_like(environment.alive))

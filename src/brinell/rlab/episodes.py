@@ -1,68 +1,406 @@
-"""The episodes of a whole batch under one policy, followed by clean-up: shared by the attack and benchmark sets."""
+"""The state of episodes: rules and rewards, the record of all slots, what a policy sees and answers, and what came of a sample.
 
+An episode is the search on one sample. n slots run one each, in lockstep; a slot whose episode has ended takes the next sample.
+An action chooses options from each branch without replacement, in order: patches to add to, patches to clear, and a distortion at
+a severity. That is the dual action of RLAB (arXiv 2403.18985).
+
+All rewards of a step are bounded and of one scale, so that no sample, step or reward outweighs the others. Only a step that is
+kept gains, and every query has a price, so that no agent learns to put off the success that ends an episode.
+"""
+
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple, Protocol, Self, get_args
 
 import torch
 from torch import Tensor
 
-from brinell.core.oracle import Batch, Oracle
+from brinell.core import losses, norms
+from brinell.core.contracts import Remark
+from brinell.core.criterion import Criterion, Probability, Targeted
+from brinell.core.intervals import wilson
+from brinell.core.patches import PatchGrid
+from brinell.core.settings import at_least, one_of
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
-from brinell.rlab.cache import CLEAN, Gradients
-from brinell.rlab.cleanup import CleanUp, clean_up
-from brinell.rlab.env import PatchEnv, Placement
-from brinell.rlab.interface import Action, Observation, Policy, mapped
-from brinell.rlab.outcomes import Outcomes
+from brinell.rlab.distort import CLEAN, Variant
+from brinell.rlab.prior import FEATURES, Prior
+from brinell.rlab.sensitivity import TRUST, Trust
+
+# What a policy sees and answers
+
+Action = tuple[Tensor, ...]
+"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen. No position twice in a row."""
+ADD, REMOVE, DISTORTION = 0, 1, 2
+"""The branches of an action."""
+DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
+"""The features of a patch besides its look."""
+ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
+"""The positions of two of them among all features of a patch."""
+PATCH_FEATURES, WHOLE_FEATURES = FEATURES + len(DYNAMIC), 6
+"""Numbers for each patch, and for each input."""
 
 
-def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
-    """Action of the policy in the slots `rows` (m,); it is not called for the other slots."""
-    action = policy.act(mapped(lambda column: column[rows], observation), rng.select(rows))
-    return tuple(choices.new_full((len(rng), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
+class Observation(NamedTuple):
+    """Observation of n slots, the input of a policy. Rows of slots without an episode hold anything finite."""
 
+    features: dict[str, Tensor]
+    """Each (n, ...): what the network reads."""
+    allowed: tuple[Tensor, ...]
+    """One (n, options) bool for each branch. If a row allows fewer options than are required, all allowed ones are chosen."""
+    most: tuple[Tensor, ...] = ()
+    """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
 
-def run_episodes(
-    oracle: Oracle,
-    batch: Batch,
-    threat: Threat,
-    placement: Placement,
-    rng: Streams,
-    policy: Policy,
-    *,
-    clean: CleanUp | None = None,
-    on_end: Callable[[Outcomes], None] = lambda outcomes: None,
-) -> Outcomes:
-    """Run one episode on each sample, then clean up those that met the criterion.
-
-    The arguments up to `rng` are those of `PatchEnv`; the policy chooses among the variants of the placement. `clean` sets the
-    number of queries of the clean-up; None omits it. `on_end` is called once before the clean-up, with the outcomes of the
-    environment.
+    Choices beyond that number are not made, so no credit goes to what the environment would ignore.
     """
-    gradients = Gradients(oracle, batch)
-    environment = PatchEnv(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
-    observation = environment.reset(torch.ones_like(environment.alive))
-    while len(rows := environment.rows):
-        step = environment.step(act(policy, observation, environment.streams, rows))
-        vacancy = len(environment.rows) < len(environment.alive)
-        observation = environment.reset(~environment.alive) if environment.waiting and vacancy else step.observation
-    outcomes, slots = environment.outcomes, len(environment.alive)
-    del environment  # its distorted inputs would lie in memory beside those of the clean-up
-    on_end(outcomes)
-    outcomes.closest.copy_(outcomes.variant)
-    rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
-    if clean is not None and len(rows):
-        cleaned = clean_up(
-            oracle,
-            batch.select(rows),
-            threat.select(rows),
-            rng.select(rows),
-            outcomes.select(rows),
-            grid=placement.grid,
-            variants=placement.variants,
-            settings=clean,
-            slots=slots,
-            gradient=lambda of: gradients(rows[of]),
-        )
-        outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
-        outcomes.variant[rows], outcomes.closest[rows] = (column.to(torch.int16) for column in (cleaned.variant, cleaned.closest))
-    return outcomes
+
+
+class Step(NamedTuple):
+    """Result of a step. Slots that had no episode report zeros."""
+
+    observation: Observation
+    """The state after the step, of ended slots too."""
+    reward: Tensor
+    """(n,) float32."""
+    terminated: Tensor
+    """(n,) bool: the episode ended in a state that has no future."""
+    truncated: Tensor
+    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also terminated there."""
+
+
+class Policy(Protocol):
+    """Chooses the actions."""
+
+    def act(self, observation: Observation, rng: Streams) -> Action:
+        """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh at every step."""
+
+
+def mapped(change: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """`change` of the tensors at the same places in observations and actions; the answers take the form of `first`."""
+    if isinstance(first, Tensor):
+        return change(first, *others)
+    if isinstance(first, dict):
+        return {name: mapped(change, part, *(other[name] for other in others)) for name, part in first.items()}
+    parts = [mapped(change, *parts) for parts in zip(first, *others, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+
+
+# Rules and rewards
+
+RewardName = Literal["margin", "dilution"]
+QUERY = 0.005
+"""Cost of a query, as a share of the clean input's margin."""
+QUOTIENT = 0.05
+"""The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the margin."""
+LINE = 0.9
+"""Probability above which the dilution is a straight line."""
+FLOOR = 0.02
+"""Least change in L2 that a dilution is divided by, as a share of the budget."""
+PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
+SHRINK = 0.95
+"""From the distance of one success to the one within which the next is looked for."""
+IDLE = 4
+"""The part of the steps in which the refinement must come closer, or it ends."""
+CLOSER = 1 / 64
+"""The least share of the patches that a step changes after the first success."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How an episode goes."""
+
+    steps: int = 1000
+    """Queries after the first one until an episode is given up."""
+    p_init: float = 0.5
+    """Share of the patches that the first steps change."""
+    removals: float = 0.5
+    """How many patches a step may clear, as a share of those it changes; 0 only adds."""
+    temperature: float = 0.3
+    """How far chance moves the choice of a variant, in deviations of what is not known about it."""
+    candidates: int = 4
+    """Patches that are compared for each one that a step changes: those of the best predictions are changed."""
+    offers: int = 32
+    """Variants that are compared for a patch in one step."""
+    patience: int = 50
+    """Queries without a gain after which an episode is stuck; 0 for never."""
+    refine: int | None = 0
+    """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
+    quarter of all steps brings one."""
+    reward: RewardName = "margin"
+    """Reward of a step: margin or dilution."""
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, candidates=1, offers=1, refine=0, patience=0)
+        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
+            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
+        one_of(self, reward=get_args(RewardName))
+
+    def remainder(self, age: Tensor) -> Tensor:
+        """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
+        return (self.steps - age - 1).clamp_max(self.steps // IDLE)
+
+    def changes(self, age: Tensor, patches: int) -> Tensor:
+        """(n,): how many patches a step changes at most, after `age` (n,) steps."""
+        halvings = (age[:, None] > self.steps * torch.tensor(PACE)).sum(1)
+        return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
+
+
+USUAL = Rules()
+"""The rules where none are given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Settings of episodes: grid, variants, rules, prior and slots."""
+
+    grid: PatchGrid
+    """The patches."""
+    variants: tuple[Variant, ...]
+    """Variants that may be placed on the patches."""
+    rules: Rules = USUAL
+    """How an episode goes."""
+    prior: Prior | None = None
+    """Prior of the sensitivity of patches before the first query; None if nothing is known."""
+    slots: int = 64
+    """Maximum number of episodes that run at once."""
+    trust: Trust = TRUST
+    """How far surrogates are trusted, where there are any."""
+
+    @property
+    def choices(self) -> tuple[int, int, int]:
+        """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
+        most = int(self.rules.changes(torch.zeros(1), len(self.grid)))
+        return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
+
+
+def reward_of(name: RewardName, before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    """(m,): the reward of a step from the state `before` to inputs x (m, *shape) with these answers and margins.
+
+    margin: by how much the margin rose, as a share of the clean input's margin; the kept steps of an episode that succeeds add up
+    to 1. dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution over the change in
+    L2; such gains add up to nothing, so the price of a query is the largest gain.
+    """
+    if name == "margin":
+        rise = margin.clamp_max(0) - before.margin
+        return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
+    rise = dilution(logits, y) - dilution(before.logits, y)
+    longer = norms.l2(x - clean) - norms.l2(before.x - clean)
+    finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
+    quotient = rise / (longer.abs() / finite.clamp_min(1e-12)).clamp_min(FLOOR)
+    return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
+
+
+def dilution(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    at_line = 1 / math.log10(LINE)
+    end = at_line + slope * (1 - LINE)
+    curve = 1 / p.clamp_max(LINE).log10()
+    return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
+
+
+def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
+    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1 aims at any class."""
+    lead = losses.margin(logits, y)
+    of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
+    return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)
+
+
+def any_class_counts(criterion: Criterion) -> bool:
+    """True if more than one leading class meets the criterion, so an episode may choose its target class."""
+    return not isinstance(criterion, Targeted) and not (isinstance(criterion, Probability) and criterion.wrong_class is not None)
+
+
+# The slots
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A record of tensors with a row for each slot, never written but by `put`."""
+
+    def take(self, rows: Tensor) -> Self:
+        """The rows (m,), copied."""
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def put(self, rows: Tensor, **columns: Any) -> None:
+        """Write columns (m, ...) of the rows (m,)."""
+        for name, values in columns.items():
+            getattr(self, name)[rows] = values
+
+
+@dataclass(frozen=True)
+class Slots(Columns):
+    """What n slots know, on the device of the batch."""
+
+    sample: Tensor
+    """(n,) int64: positions in the batch."""
+    streams: Tensor
+    """(n,) int64: keys of the random numbers of the next step."""
+    x: Tensor
+    """(n, *shape): the kept input, within the budget."""
+    full: Tensor
+    """(n, *shape): the same before it is fitted to the budget."""
+    variant: Tensor
+    """(n, patches) int64: its assignment."""
+    logits: Tensor
+    """(n, classes): the answer to it."""
+    margin: Tensor
+    """(n,): its margin."""
+    start: Tensor
+    """(n,): the margin of the clean input."""
+    radius: Tensor
+    """(n,): the budget."""
+    kept: Tensor
+    """(n,): running mean of how many steps are kept."""
+    mark: Tensor
+    """(n,): the margin a window ago."""
+    visits: Tensor
+    """(n, patches): how often each patch was changed."""
+    gain: Tensor
+    """(n, patches): what its last change brought."""
+    energy: Tensor
+    """(n, patches): how much is expected of it."""
+    content: Tensor
+    """(n, patches, features): its look."""
+    aim: Tensor
+    """(n,) int64: the class that an episode aims at, -1 for any."""
+    clean: Tensor
+    """(n, classes): the answer to the clean input."""
+    lead: Tensor
+    """(n, classes): how near each class came to the lead."""
+    tries: Tensor
+    """(n, classes): restarts towards each."""
+
+    @classmethod
+    def empty(cls, x: Tensor, patches: int, classes: int) -> "Slots":
+        """Slots for inputs like x (n, *shape)."""
+        n, device = len(x), x.device
+        sample, streams, aim = torch.zeros(3, n, dtype=torch.int64, device=device)
+        margin, start, radius, kept, mark = torch.zeros(5, n, device=device)
+        visits, gain, energy = torch.zeros(3, n, patches, device=device)
+        logits, clean, lead, tries = torch.zeros(4, n, classes, device=device)
+        variant, content = torch.full((n, patches), CLEAN, device=device), torch.zeros(n, patches, FEATURES, device=device)
+        input_columns = (x.clone(), x.clone(), variant, logits, margin, start, radius, kept, mark)
+        return cls(sample, streams, *input_columns, visits, gain, energy, content, aim, clean, lead, tries)
+
+
+@dataclass(frozen=True)
+class Counts(Columns):
+    """Counters of n slots, (n,) int64 on the host. They follow from what the host reads, so no device is asked for them."""
+
+    age: Tensor
+    """Steps."""
+    since: Tensor
+    """Steps since the last restart."""
+    idle: Tensor
+    """Steps without a gain."""
+    window: Tensor
+    """Steps since the last mark."""
+    left: Tensor
+    """Steps that are left to come closer."""
+    asked: Tensor
+    """Queries after the first."""
+    fresh: Tensor
+    """1 before the clean input was asked about."""
+    pending: Tensor
+    """1 where the input must be asked about as it is."""
+    refining: Tensor
+    """1 after a success, while a closer one is looked for."""
+    anyhow: Tensor
+    """1 where the next step is kept whatever it brings."""
+    wholes: Tensor
+    """Wholly distorted inputs that were tried."""
+    laid: Tensor
+    """The variant to lay on all patches, CLEAN for none."""
+    restarts: Tensor
+    """Restarts so far."""
+    looked: Tensor
+    """The age at which surrogates were asked, -1 for never."""
+    moved: Tensor
+    """1 where the input has moved since."""
+
+    @classmethod
+    def empty(cls, n: int) -> "Counts":
+        """Counters of n slots."""
+        return cls(*torch.zeros(len(fields(cls)), n, dtype=torch.int64))
+
+    def begin(self, rows: Tensor, left: int) -> None:
+        """New samples in these slots (m,)."""
+        self.put(rows, **dict.fromkeys((field.name for field in fields(self)), 0))
+        self.put(rows, fresh=1, pending=1, left=left, laid=CLEAN, looked=-1)
+
+
+# What came of the samples
+
+FULL = 0.9
+"""Share of the budget from which it counts as full."""
+RARE = 0.25
+"""Success rate below which successes are rare: the upper end of its interval is compared."""
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of the samples of a batch."""
+
+    success: Tensor
+    """(n,) bool: True if the criterion was met."""
+    variant: Tensor
+    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
+    eps: Tensor
+    """(n,): the budget to which that assignment is to be fitted."""
+    length: Tensor
+    """(n,): distance of `closest` before it is fitted and scaled; NaN for none."""
+    strength: Tensor
+    """(n,): the share of the fitted distortion that is left after clean-up."""
+    closest: Tensor
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which after clean-up need not be
+    `variant`."""
+    steps: Tensor
+    """(n,): queries after the first until the criterion was first met."""
+    value: Tensor
+    """(n, patches): what each patch was predicted to contribute at that time, as a share of the clean input's margin; 0 for clean
+    patches."""
+    slope: Tensor
+    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of other distortions."""
+    map: Tensor
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
+    size: Tensor
+    """(n,): distance of the input at which the episode ended."""
+
+    def select(self, rows: Tensor) -> "Outcomes":
+        """The outcomes of the samples at these positions."""
+        return Outcomes(*(column[rows] for column in self))
+
+
+def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
+    """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of distortions."""
+    n, patches = len(eps), len(grid)
+    return Outcomes(
+        success=torch.zeros(n, dtype=torch.bool, device=eps.device),
+        variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
+        eps=eps.clone(),
+        length=torch.full((n,), torch.nan, device=eps.device),
+        strength=torch.ones_like(eps),
+        closest=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
+        steps=torch.zeros(n, dtype=torch.int64, device=eps.device),
+        value=torch.zeros(n, patches, device=eps.device),
+        slope=torch.zeros(n, grid.channels, grid.places, device=eps.device),
+        map=torch.full((n, patches, distortions), torch.nan, device=eps.device),
+        size=torch.zeros(n, device=eps.device),
+    )
+
+
+def rare_success(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
+    """A remark where successes are rare while most failed episodes ended with a full budget (n,), infinite for none."""
+    n, success = len(outcomes.success), int(outcomes.success.sum())
+    failed = ~outcomes.success & budget.isfinite() & (budget > 0)
+    full = outcomes.size[failed] >= FULL * budget[failed]
+    interval = wilson(success, n)
+    if interval is None or not bool(failed.any()) or interval.high >= RARE or float(full.float().mean()) <= 0.5:
+        return []
+    text = (
+        f"{success} of {n} samples were fooled, and {int(full.sum())} of {int(failed.sum())} failures ended with "
+        "a full budget: other or more severe distortions may do what more steps will not"
+    )
+    return [Remark("distance-without-success", text)]

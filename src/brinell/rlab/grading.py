@@ -22,11 +22,9 @@ from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.content import sums
-from brinell.rlab.outcomes import Outcomes
-from brinell.rlab.variants import Variant
+from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
+from brinell.rlab.episodes import Outcomes
+from brinell.rlab.prior import sums
 
 DOUBLINGS = 60
 """Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
@@ -54,7 +52,8 @@ class Path:
     Args:
         clean: (n, *shape).
         threat: the domain; budgets play no part.
-        assignment: any state over the samples, for its patches and distorted inputs.
+        distorted: the distorted inputs of the samples.
+        grid: the patches.
         standing: (n, patches) int64 the assignment at the flip.
         fitted: (n, *shape) its inputs at full strength within the budget of the episode.
         strength: (n,) the share of that which the flip needs.
@@ -64,7 +63,8 @@ class Path:
 
     clean: Tensor
     threat: Threat
-    assignment: Assignment
+    distorted: DistortedInputs
+    grid: PatchGrid
     standing: Tensor
     fitted: Tensor
     strength: Tensor
@@ -88,7 +88,7 @@ class Path:
     def inputs(self, number: Tensor) -> Tensor:
         """(n, *shape): the inputs at the end of the stages (n,)."""
         rows = torch.arange(len(self.clean), device=self.clean.device)
-        return self.assignment.render(rows, self.stage(number))
+        return self.distorted.render(rows, self.stage(number), self.grid)
 
     def flip(self) -> Tensor:
         """(n, *shape): the inputs that clean-up left, bit by bit as they were asked about."""
@@ -163,31 +163,31 @@ def path(
 
     Batch, threat, streams, patches and variants are those of the episodes, and `results` is what became of them.
     """
-    cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
-    assignment = Assignment(grid, cache)
     rows = torch.arange(len(batch), device=batch.x.device)
+    distorted = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
+    distorted.put(rows, batch.x, rng.fold("filters"))
     standing = results.variant.long()
-    end = assignment.render(rows, standing)
+    end = distorted.render(rows, standing, grid)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)
-    promise, offers = _promises(cache, grid, results.slope, rng.fold("grading"))
+    promise, offers = _promises(distorted, grid, results.slope, rng.fold("grading"))
     promise = torch.where(offers == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
     order = promise.argsort(dim=1, descending=True, stable=True)
-    return Path(batch.x, threat, assignment, standing, fitted, results.strength, order, offers)
+    return Path(batch.x, threat, distorted, grid, standing, fitted, results.strength, order, offers)
 
 
-def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
+def _promises(distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
     """(n, patches): the highest predicted gain for its length of a variant on each patch, and that variant.
 
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
-    n, patches = len(cache), len(grid)
+    n, patches = len(distorted), len(grid)
     best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
-    chance = rng.uniform(len(cache.variants), patches)
+    chance = rng.uniform(len(distorted.variants), patches)
     size = max(1, VALUES // slope[0].numel())
     for row in range(n):
         jitter = 1e-6 * slope[row].norm() + 1e-12
-        for numbers in torch.split(torch.arange(len(cache.variants), device=slope.device), size):
-            change = cache.inputs(torch.full_like(numbers, row), numbers) - cache.x[row]
+        for numbers in torch.split(torch.arange(len(distorted.variants), device=slope.device), size):
+            change = distorted.inputs(torch.full_like(numbers, row), numbers) - distorted.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
             gain, square = sums((change * slope[row]).sum(1), grid), sums(change.square().sum(1), grid)
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]

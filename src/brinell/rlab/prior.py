@@ -1,26 +1,34 @@
 """Prior of the sensitivity of patches before the first query, learned from queries of other inputs.
 
-It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the gradient has on a patch, as a
+It has two parts, both of the covariance that `rlab.sensitivity` starts from: how much energy the gradient has on a patch, as a
 function of the content of the patch and its surroundings (one small network, the same for every patch), and how the channels of
 the gradient go together.
 
 It is fitted to random distortions on a few patches of many inputs, and the answers of the model. The effect of a probe is taken
-as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each input; energies and channel
+as normal with mean 0 and the variance that `rlab.sensitivity` predicts, up to a factor for each input; energies and channel
 covariance are those under which the answers are most likely. Every probe is a query that the ledger behind the oracle counts.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.cache import DistortionCache
-from brinell.rlab.content import FEATURES, describe
-from brinell.rlab.variants import Variant
+from brinell.rlab.distort import DistortedInputs, Variant
+
+WINDOWS = (1.5, 3.0, 6.0)
+"""Sides of the neighbourhoods that are looked at, in sides of a patch."""
+TINY = 1e-30
+FEATURES = 2 * len(WINDOWS) + 2
+"""How many numbers describe a patch."""
+
+_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 WIDTH = 32
 LEAST = 0.02
@@ -121,10 +129,10 @@ def probe(
     `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `group_size` is the number of patches of
     a probe, and `scale` (n,) the distance to which larger ones are scaled down; None leaves them.
     """
-    # A cache makes all that a distortion offers, and the rest teaches nothing new.
     variants = variants[:: max(1, len(variants) // KINDS)]
-    cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
+    inputs = DistortedInputs(n, threat.domain, variants, batch.x.device)
+    inputs.put(rows, batch.x, rng.fold("filters"))
 
     def margins(x: Tensor) -> Tensor:
         """(n,): margins of inputs."""
@@ -144,7 +152,7 @@ def probe(
         variant = stream.fold("variant").integers(len(variants), group)
         places = members[chosen]
         flat = places.flatten(1)
-        values = cache.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
+        values = inputs.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
         if scale is not None:
             size = threat.distance.size((x - clean).view_as(batch.x)).clamp_min(1e-12)
@@ -198,3 +206,65 @@ def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int 
             curve.append(total / max(1, steps // 10))
             total = 0.0
     return curve
+
+
+def describe(x: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, *shape) inputs to (n, patches, FEATURES) float32.
+
+    For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
+    input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
+    Offset and unit of the values make no difference, and an input that is flat has features of 0.
+    """
+    axes = grid.places_along
+    flat = x.flatten(1)
+    least, most = flat.aminmax(dim=1, keepdim=True)
+    # Around its own middle, or an offset would drown the deviations in rounding.
+    planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(len(x), grid.channels, *axes)
+    if len(axes) not in _POOLS:
+        planes, axes = planes.flatten(2), (grid.places,)
+    columns: list[Tensor] = []
+    for window in WINDOWS:
+        sides = [_odd(window * side, length) for side, length in zip(_sides(grid, len(axes)), axes, strict=True)]
+        mean = _pool(planes, sides)
+        deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
+        columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
+    features = torch.stack(columns, 2)
+    features = (features - features.mean(1, keepdim=True)) / (features.std(1, keepdim=True, correction=0) + 1e-4)
+    away = (2 * grid.centres.to(x.device) - 1).square()
+    position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
+    return torch.cat([features, position], 2)
+
+
+def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
+    return grid.patch if len(grid.patch) == axes else (grid.members.shape[1],)
+
+
+def _odd(length_goal: float, length: int) -> int:
+    """The odd side of a pooling window nearest to the wanted one, at least 1 and at most the length of the axis."""
+    side = 2 * round((length_goal - 1) / 2) + 1
+    return max(1, min(side, length - 1 + length % 2))
+
+
+def _pool(planes: Tensor, sides: list[int]) -> Tensor:
+    """Means over boxes that end at the edges, one axis after the other: the work of a whole box grows with its volume."""
+    for axis, side in enumerate(sides):
+        window = [side if dim == axis else 1 for dim in range(len(sides))]
+        planes = _POOLS[len(sides)](planes, window, 1, [length // 2 for length in window], False, False)
+    return planes
+
+
+def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, *places) to the means (n, patches)."""
+    return sums(values.flatten(1), grid) / patch_places(grid, values.device)[1].sum(1)
+
+
+def sums(values: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, places) to the sums over each patch (n, patches)."""
+    members, mask = patch_places(grid, values.device)
+    return (values[:, members] * mask).sum(2)
+
+
+@lru_cache(maxsize=8)
+def patch_places(grid: PatchGrid, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The places of each patch, and which are not repeated, on a device, which waits for all that is brought there."""
+    return grid.members.to(device), grid.not_repeated.to(device)

@@ -10,9 +10,9 @@ from brinell.core.intervals import CONFIDENCE, deviations
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.env import Placement
-from brinell.rlab.guides import class_weights
+from brinell.rlab.episodes import Placement
 from brinell.rlab.prior import probe
+from brinell.rlab.sensitivity import class_weights
 from brinell.rlab.validation import held_out
 
 PROBES = 16

@@ -22,13 +22,14 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab import selection
 from brinell.rlab.agent import Agent
-from brinell.rlab.dqn import DQN, DQNSettings, Trainer, learn
-from brinell.rlab.env import PatchEnv, Placement
+from brinell.rlab.distort import pair_options
+from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.episodes import Placement
 from brinell.rlab.networks import SmallNetwork
-from brinell.rlab.policies import PatchNetwork
+from brinell.rlab.policy import PatchNetwork
 from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
+from brinell.rlab.search import PatchSearch
 from brinell.rlab.validation import held_out, validate
-from brinell.rlab.variants import pair_options
 
 Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
@@ -78,35 +79,6 @@ class Report(NamedTuple):
 Tell = Callable[[Report], None]
 
 
-class Learner(NamedTuple):
-    """An algorithm that trains the network."""
-
-    name: str
-    scale: float
-    """Factor of the network's outputs (`policies.PatchNetwork`): 1 for logits, a typical advantage for DQN."""
-    begin: Callable[[PatchNetwork, PatchEnv, int, int], Trainer]
-    """The trainer of a network, an environment, so many slots and a seed."""
-
-
-def _dqn(network: PatchNetwork, environment: PatchEnv, slots: int, seed: int) -> Trainer:
-    settings = DQNSettings(
-        epsilon_start=0.2,
-        temperature=network.scale,
-        warm_up=10 * slots,
-        updates=2,
-        batch_size=64,
-        memory=2**29,
-        gamma=0.98,
-        learning_rate=3e-4,
-        target_every=200,
-    )
-    return DQN(settings, network, environment, seed)
-
-
-DUELING_DQN = Learner("dqn", ADVANTAGE, _dqn)
-"""The papers' algorithm."""
-
-
 def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs do not meet a criterion yet; one query each."""
     eot, parts = EOT(model), torch.split(torch.arange(len(batch), device=batch.x.device), batch_size)
@@ -140,7 +112,6 @@ def train(
     tell: Tell = lambda report: None,
     keep: Callable[[Agent], object] = lambda agent: None,
     start: Agent | None = None,
-    learner: Learner = DUELING_DQN,
     candidates: Sequence[Candidate] = (),
     peers: Mapping[str, Attack] | None = None,
 ) -> Agent:
@@ -157,7 +128,6 @@ def train(
         keep: called with the agent as it is then, at every point of the curve.
         start: what an earlier training on the same inputs kept: its prior and surrogates are taken as they are, its network
             learns on, in fresh episodes, and its queries, steps and seconds count.
-        learner: how the network learns.
         candidates: networks of which those that explain the model's answers become surrogates.
         peers: other attacks, by name, with which the agent is compared at the end.
 
@@ -169,7 +139,7 @@ def train(
         """The agent as it is now."""
         costs.book("steps")
         metadata = {
-            "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
+            "config": asdict(config),
             "rules": asdict(placement.rules),
             "patch": list(placement.grid.patch),
             "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
@@ -215,14 +185,15 @@ def train(
             rng = rng.fold(f"after {len(curve)} reports")
         learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
         subset = batch.select(learning), threat.select(learning)
-        environment = PatchEnv(oracle, *subset, placement, rng.select(learning), cycle=True)
-        network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed).to(device)
-        trainer = learner.begin(network, environment, slots, config.seed + len(curve))
-        for progress in learn(trainer, steps=remaining, seconds=config.seconds, interval=20 * slots):
+        environment = PatchSearch(oracle, *subset, placement, rng.select(learning), cycle=True)
+        network = network or PatchNetwork(pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed).to(device)
+        settings = DQNSettings(temperature=network.scale, warm_up=10 * slots)
+        trainer = DQN(settings, network, environment, config.seed + len(curve))
+        for progress in trainer.learn(steps=remaining, seconds=config.seconds, interval=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + last_point.get(name, 0) for name in ADDED}
             curve.append(point)
-            tell(Report(learner.name, point))
+            tell(Report("dqn", point))
             keep(agent())
     elif record.get("validation"):
         return agent()

@@ -17,9 +17,9 @@ from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import DEFAULT, Agent, choose_policy, find_agent
-from brinell.rlab.env import Placement
-from brinell.rlab.episodes import run_episodes
+from brinell.rlab.episodes import Placement
 from brinell.rlab.ratios import MIN_PAIRS, ratio, ratio_text
+from brinell.rlab.search import run_episodes
 
 SHARE = 0.2
 """Share of the inputs that nothing is learned from."""

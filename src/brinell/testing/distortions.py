@@ -10,7 +10,7 @@ from brinell.core.contracts import KINDS, Access, Distortion, Domain, GradientDi
 from brinell.core.errors import ContractError
 from brinell.core.norms import l2
 from brinell.distortions._published import Published
-from brinell.rlab.variants import SEVERITIES, distorted
+from brinell.rlab.distort import SEVERITIES, distorted
 from brinell.testing.form import check_form, check_settings, demand, generator_states
 
 SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {

@@ -13,7 +13,7 @@ from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model,
 from brinell.core.errors import RequestError, option
 from brinell.core.oracle import Batch
 from brinell.distortions._shared import suite_of
-from brinell.rlab.variants import variants
+from brinell.rlab.distort import variants
 
 DEFAULT = "pgd"
 """Defence of a recipe that names only perturbations of the weights."""

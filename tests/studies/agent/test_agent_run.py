@@ -17,10 +17,9 @@ from brinell.core.errors import RequestError
 from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import find_agent, load
-from brinell.rlab.env import Placement
-from brinell.rlab.rules import Rules
+from brinell.rlab.distort import variants
+from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.train import TrainConfig, train
-from brinell.rlab.variants import variants
 
 DOMAIN = Domain(kind="image", shape=(2, 6, 6))
 SHORT = {"probes": 4, "fits": 20, "slots": 8, "seconds": 60.0}

@@ -18,7 +18,7 @@ from brinell.core.errors import BrinellError
 from brinell.core.model import ModelInfo
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import find_agent
-from brinell.rlab.content import describe
+from brinell.rlab.prior import describe
 
 SHORT = {"eps": "4", "norm": "l2", "probes": 6, "fits": 60, "slots": 8, "episode_steps": 30}
 PLACED = "distortions=contrast+occlusion&patch=8"

@@ -27,8 +27,7 @@ from brinell.engine.plan import choose_device, model_facts, model_opener, unread
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.rlab.agent import Agent, load
-from brinell.rlab.env import Placement
-from brinell.rlab.rules import Rules
+from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.selection import set_aside
 from brinell.rlab.train import FEWEST, Candidate, Report, TrainConfig, not_met, train
 from brinell.rlab.validation import verdict, warning

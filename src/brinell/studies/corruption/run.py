@@ -20,7 +20,7 @@ from brinell.core.record import Array
 from brinell.core.settings import Suite
 from brinell.core.streams import Streams
 from brinell.distortions._shared import suite_of
-from brinell.rlab.variants import SEVERITIES, distorted
+from brinell.rlab.distort import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_arrays, write_atomically
 from brinell.studies import work

@@ -38,7 +38,7 @@ from brinell.engine.spelling import expand_spec
 from brinell.manifest import DataFacts
 from brinell.models._weights import load_weights_file
 from brinell.pages import html
-from brinell.rlab.variants import distorted
+from brinell.rlab.distort import distorted
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
 from brinell.store.table import ROWS

@@ -5,15 +5,25 @@ Rows never depend on one another. A row that allows nothing has no choices and n
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from brinell.core.streams import Streams
-from brinell.rlab.env import ENERGY, PATCH_FEATURES, REMOVAL, WHOLE_FEATURES
-from brinell.rlab.interface import Action, Heads, Observation
+from brinell.rlab.episodes import ENERGY, PATCH_FEATURES, REMOVAL, WHOLE_FEATURES, Action, Observation
 from brinell.rlab.prior import linear
+
+
+class Heads(NamedTuple):
+    """Output of a network."""
+
+    value: Tensor
+    """(n,): the value of the state."""
+    branches: tuple[Tensor, ...]
+    """One (n, options) for each branch: advantages; anything finite where nothing is allowed."""
+
 
 NEVER_ELSE = 1e6
 """An output at which an option is always chosen."""
@@ -151,7 +161,7 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
     )
 
 
-def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
+def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
     """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
 
     Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
@@ -162,14 +172,12 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
         heads: output of the network.
         allowed: the options that the state allowed.
         action: the choices. Without any, Q is the value.
-        dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
     chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
     count = sum((choice.sum(1) for choice in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
-    total = heads.value if dueling else torch.zeros_like(heads.value)
+    total = heads.value
     for outputs, mask, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)
-        if dueling:
-            share -= mask * (real.sum(1) / mask.sum(1).clamp(min=1))[:, None]
+        share -= mask * (real.sum(1) / mask.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count
     return total

@@ -1,4 +1,4 @@
-"""A linear model of the answers to one input's queries. It predicts the effect of changes that were never queried.
+"""The sensitivity of patches: a linear model of the answers to one input's queries, and what it predicts of changes never asked.
 
 The model assumes that a change `d` of the input raises the margin by <g, d>. The gradient g is unknown. Before the first query
 it is normal around 0, and its covariance is the product of an energy for each place and of one covariance K over the channels:
@@ -15,10 +15,17 @@ with the standard deviation `Trust.spike`. The same filter learns gradient and c
 a surrogate lowers its coefficient, so a surrogate of another kind of network loses its influence within some queries.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance
+from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
+from brinell.rlab.prior import LEAST, patch_places, sums
 
 RIDGE = 1e-12
 """Below every squared change that a query asks about, so that nothing is divided by zero."""
@@ -30,6 +37,18 @@ ANSWERS = 128
 """Answers of an input by which its covariance is reduced, the last ones."""
 HELD = 2**20
 """Values that are kept of them for an input; large inputs keep fewer answers."""
+RIVALS = 16
+"""Random shifts of the logits over which the derivative of a margin is averaged."""
+SPREAD = 0.5
+"""Their scale, in standard deviations of the logits of an answer."""
+NEARLY = 0.98
+"""Share of the budget from which on distortions compete for it."""
+ROOM = 2**19
+"""Values that are compared together when variants are chosen, as many as a cache of the processor holds."""
+DEVICE_ROOM = 2**26
+"""The same on a device, which has to be kept busy."""
+DRAWS = 4
+"""Draws of each distortion by which the map is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +96,7 @@ class Posterior:
         """(n, places): prior variance of the gradient at each place, in shares of the unit."""
         self.covariance = torch.eye(channels, device=device) if covariance is None else covariance.to(device=device)
         self._squares, self._count = torch.zeros(2, slots, device=device)
+        self._scale = torch.zeros(slots, surrogates, device=device)
         self._noise, self._trust, self._values = noise, trust, channels * places
         # The state: the part of the gradient that is not the surrogates', then their coefficients. What is expected of it are two
         # sums, since the unit becomes known by and by: what answers taught, and what is left of the prior, in units.
@@ -100,6 +120,7 @@ class Posterior:
         self._taught[rows] = self._prior[rows] = 0
         self._prior[rows, self._values :] = self._trust.mean
         self._squares[rows] = self._count[rows] = self._number[rows] = 0
+        self._scale[rows] = 0
         if len(rows) == len(self._number):
             self._most = 0
 
@@ -148,9 +169,20 @@ class Posterior:
         return question, factor, own + guided, ((factor * question).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
-        """The scaled gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""
-        self.slopes[rows] = slopes
+        """The gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""
+        self._scale[rows] = torch.where(self._scale[rows] > 0, self._scale[rows], slopes.square().mean((2, 3)).sqrt())
+        self.slopes[rows] = slopes / self._scale[rows].clamp_min(1e-30)[:, :, None, None]
         self._expect(rows)
+
+    def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
+        """(m, patches): the energies of the `prior` with a share of the surrogates' that is as large as their trust."""
+        members, inside = patch_places(grid, rows.device)
+        square = self.slopes[rows].square().mean(2)
+        patch = (square[:, :, members] * inside).sum(3) / inside.sum(1)
+        patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
+        trust = (self.coefficients[rows] / self._trust.mean).clamp(0, 1) * self._trust.energy / patch.shape[1]
+        mixed = (1 - trust.sum(1, keepdim=True)) * prior + (trust[:, :, None] * patch).sum(1)
+        return mixed.clamp_min(LEAST)
 
     @property
     def coefficients(self) -> Tensor:
@@ -195,3 +227,159 @@ class Posterior:
             self._factors[rows, number % answers] = factor
             self._number[rows] = number + 1
             self._most = min(answers, self._most + 1)
+
+
+def class_weights(margin: Callable[[Tensor], Tensor], logits: Tensor, rng: Streams) -> Tensor:
+    """(n, classes): how much each logit counts for a margin (n,) of logits (n, classes), averaged over Gumbel noise.
+
+    Surrogates are asked about the sum of their logits with these weights. A margin depends on the rival that leads alone, and on
+    the way another one may come to lead; the average counts each rival with the probability that a softmax gives it.
+    """
+    scale = SPREAD * logits.std(1, keepdim=True)
+    total = torch.zeros_like(logits)
+    for number in range(RIVALS):
+        uniform = rng.fold("rivals").fold(number).uniform(logits.shape[1]).clamp_min(2.0**-24)
+        shifted = (logits - scale * (-uniform.log()).log()).requires_grad_()
+        with torch.enable_grad():
+            total += torch.autograd.grad(margin(shifted).sum(), shifted)[0]
+    return total / RIVALS
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the linear models of all slots predict of variants on patches.
+
+    `full` (m, *shape) are the distorted inputs of the slots `rows` (m,) and `radius` (m,) their budgets in `distance`.
+    """
+
+    inputs: DistortedInputs
+    grid: PatchGrid
+    posterior: Posterior
+    distance: Distance
+    temperature: float
+
+    def choose(
+        self, rows: Tensor, full: Tensor, radius: Tensor, visits: Tensor, patches: Tensor, offers: Tensor, chance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(m, k): on each patch the variant of the highest score, CLEAN where none would change anything; and these scores.
+
+        A score is the predicted gain less the price and with as much of what is not known as chance says; it is -inf where
+        nothing would change.
+
+        Args:
+            rows: (m,) slots.
+            full: (m, *shape) as above.
+            radius: (m,) as above.
+            visits: (m, patches) how often each patch was changed: what was asked about often is less uncertain.
+            patches: (m, k) patches, -1 for none.
+            offers: (m, offers) variants that are compared.
+            chance: (m, k, offers) standard normal numbers.
+        """
+        each = self.grid.members.shape[1] * self.grid.channels * offers.shape[1]
+        # With overlap a single input has more patches to choose for than there is room.
+        room = ROOM if rows.device.type == "cpu" else DEVICE_ROOM
+        width = max(1, min(patches.shape[1], room // each))
+        size = max(1, room // (each * width))
+        price = self.standing(rows, full, radius)[2]
+        chosen, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
+        for part in (slice(first, first + size) for first in range(0, len(rows), size)):
+            state = rows[part], full[part], radius[part], price[part], visits[part], offers[part]
+            for columns in (slice(start, start + width) for start in range(0, patches.shape[1], width)):
+                shown = patches[part, columns].clamp_min(0)
+                chosen[part, columns], scores[part, columns] = self._best(*state, shown, chance[part, columns])
+        still = (patches < 0) | (scores == -torch.inf)
+        return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
+
+    def _best(
+        self,
+        rows: Tensor,
+        full: Tensor,
+        radius: Tensor,
+        price: Tensor,
+        visits: Tensor,
+        offers: Tensor,
+        patches: Tensor,
+        chance: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        posterior, (members, inside) = self.posterior, patch_places(self.grid, rows.device)
+        every = torch.arange(len(rows), device=rows.device)
+        # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
+        places = members[patches].transpose(1, 2)
+        new = self.inputs.values(rows, offers, places[..., None], self.grid.channels)
+        clean, now = self._gather(self.inputs.x, rows, places)[..., None], self._gather(full, every, places)[..., None]
+        energy = posterior.energy[rows[:, None, None], places][..., None]
+        new, old = new.sub_(clean), now - clean
+        if not self._whole:
+            real = inside[patches].transpose(1, 2)[..., None]
+            new, old, energy = new * real[:, None], old * real[:, None], energy * real
+        new, old = self._legal(new, radius), self._legal(old, radius)
+        change = new - old
+        gain = (change * self._gather(posterior.mean, rows, places)[..., None]).sum((1, 2))
+        cost = price[:, None, None] * (new.square_().sum((1, 2)) - old.square().sum((1, 2)))
+        turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
+        variance = turned.mul_(change).sum(1).mul_(energy).sum(1).clamp_min_(0)
+        doubt = variance.div_((1 + visits.gather(1, patches))[:, :, None]).sqrt_()
+        score = gain - cost + self.temperature * posterior.unit[rows, None, None] * doubt * chance
+        unchanged = change.abs_().amax((1, 2)) == 0
+        best = score.masked_fill_(unchanged, -torch.inf).max(2)
+        return offers.gather(1, best.indices), best.values
+
+    @property
+    def _whole(self) -> bool:
+        return bool(self.grid.not_repeated.all())  # on the processor, where a look costs nothing
+
+    def _gather(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, ...): values of `x` (n, ...) in the rows (m,) at places (m, ...)."""
+        channels = torch.arange(self.grid.channels, device=rows.device)
+        flat = places.flatten(1)
+        values = x.view(len(x), self.grid.channels, self.grid.places)[rows[:, None, None], channels[:, None], flat[:, None]]
+        return values.view(len(rows), self.grid.channels, *places.shape[1:])
+
+    def _legal(self, change: Tensor, radius: Tensor) -> Tensor:
+        """Changes as they would be asked about: clipped where the budget limits each value."""
+        if self.distance.name != "linf":
+            return change
+        limit = radius.view(-1, *[1] * (change.ndim - 1))
+        return torch.maximum(torch.minimum(change, limit), -limit)
+
+    def standing(self, rows: Tensor, full: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What stands on each patch: its predicted contribution and squared length (m, patches); and the price (m,).
+
+        The price is what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit
+        it: the predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over
+        eps / |u|.
+        """
+        change = (full - self.inputs.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
+        worth, square = (self._legal(change, radius) * self.posterior.mean[rows]).sum(1), change.square().sum(1)
+        price = torch.zeros(len(rows), device=rows.device)
+        if self.distance.name == "l2":
+            length, total = square.sum(1), worth.sum(1)
+            price = torch.where(length.sqrt() >= NEARLY * radius, 0.5 * total.clamp_min(0) / length.clamp_min(1e-12), 0)
+        return sums(worth, self.grid), sums(square, self.grid), price
+
+    def map(self, rows: Tensor) -> Tensor:
+        """(m, patches, distortions): the sensitivity map: the expected effect, in logits, of each distortion on each patch."""
+        clean, mean, energy = self.inputs.x[rows], self.posterior.mean[rows], self.posterior.energy[rows]
+        unit = self.posterior.unit[rows].square()[:, None]
+        maps = []
+        for numbers in looked_at(self.inputs.variants):
+            total = torch.zeros(len(rows), len(self.grid), device=rows.device)
+            for number in numbers:
+                change = self.inputs.inputs(rows, torch.full_like(rows, number)) - clean
+                change = change.view(len(rows), self.grid.channels, self.grid.places)
+                predicted = sums((change * mean).sum(1), self.grid)
+                turned = torch.einsum("mcp,ce->mep", change, self.posterior.covariance)
+                total += predicted.square() + unit * sums((turned * change).sum(1).clamp_min(0) * energy, self.grid)
+            maps.append((total / len(numbers)).sqrt())
+        return torch.stack(maps, 2)
+
+
+def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
+    """For each distortion, in the order in which they come, the variants by which it is judged: of its middle severity."""
+    groups = []
+    for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
+        severities = sorted({variant.severity for variant in variants if variant.distortion is distortion})
+        middle = severities[len(severities) // 2]
+        numbers = [number for number, other in enumerate(variants) if other.distortion is distortion and other.severity == middle]
+        groups.append(numbers[:DRAWS])
+    return groups

@@ -1,7 +1,13 @@
-"""The variants that may be placed on a patch, each distortion at each severity in each draw, and how a distortion is called."""
+"""What may stand on a patch: distortions at each severity in each draw, made once per sample, and the inputs that they give.
+
+An input is a function of its assignment alone: each place shows the variant of the lowest-numbered patch over it that has one,
+and the clean value where no patch has one. So the order in which patches are distorted and cleared plays no part, clearing is the
+exact inverse of distorting, and the input that the model is asked about is bit by bit the one that is kept.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +17,8 @@ from brinell.core.contracts import Distortion, GradientDistortion
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, ContractError, RequestError, one_line
 from brinell.core.model import Access
+from brinell.core.oracle import Batch, Oracle
+from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -19,6 +27,15 @@ SLACK = 1e-6
 """By how much float32 rounding may move a distortion's answer out of [0, 1]."""
 WHOLES = 16
 """Wholly distorted inputs that a stuck episode tries at most."""
+CLEAN = -1
+"""The variant that is the clean input itself."""
+TOGETHER = 2**26
+"""Values of distorted inputs that a device makes in one call."""
+ROOM = 2**24
+"""Places that are looked at together."""
+
+Gradient = Callable[[Tensor], Tensor]
+"""Rows (m,) of the inputs to the gradients (m, *shape) of the loss at them; its queries are counted where it is computed."""
 
 
 class Variant(NamedTuple):
@@ -196,13 +213,143 @@ def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
     return torch.tensor([names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device)
 
 
-def wholes(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
+def wholes(variants: tuple[Variant, ...]) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
     strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda variant_: variant_.severity)}
     numbers = [at for at, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
-    return torch.tensor(sorted(numbers, key=lambda at: variants[at].draw)[:WHOLES], device=device)
+    return torch.tensor(sorted(numbers, key=lambda at: variants[at].draw)[:WHOLES])
 
 
 def pair_options(variants: tuple[Variant, ...]) -> int:
     """Options of the distortion branch: any, and each pair of distortion and severity; 1 where there is one pair alone."""
     return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
+
+
+class DistortedInputs:
+    """All variants of the samples in n slots, empty until `put`.
+
+    All variants of a distortion for a sample come from one call, always the same, so that they are bit by bit those of another
+    batch. On a device one call distorts many samples.
+
+    Args:
+        slots: n.
+        domain: where inputs live.
+        variants: what may be placed.
+        device: where they are held.
+        gradient: where distortions that declare access GRADIENTS get theirs from.
+
+    Raises:
+        RequestError: no variants.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        domain: Domain,
+        variants: Sequence[Variant],
+        device: torch.device,
+        gradient: Gradient | None = None,
+    ) -> None:
+        if not variants:
+            raise RequestError("no distortion is left to place: name at least one that fits the data")
+        self.variants, self.domain, self._gradient = tuple(variants), domain, gradient
+        # The clean inputs come last, so that CLEAN is their index too.
+        self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def x(self) -> Tensor:
+        """(n, *shape): the clean inputs. Never write into it."""
+        return self._values[:, CLEAN].view(len(self), *self.domain.shape)
+
+    def put(self, rows: Tensor, x: Tensor, rng: Streams) -> None:
+        """Make everything of the samples x (m, *shape), with a stream each, in the slots (m,).
+
+        Raises:
+            RequestError: a distortion needs gradients and none are given.
+            ContractError: a distortion broke its contract.
+        """
+        self._values[rows, CLEAN] = x.flatten(1)
+        for distortion in {id(variant.distortion): variant.distortion for variant in self.variants}.values():
+            numbers = [number for number, variant in enumerate(self.variants) if variant.distortion is distortion]
+            severity, draw = (torch.tensor([self.variants[at][part] for at in numbers], device=x.device) for part in (1, 2))
+            index, k = torch.tensor(numbers, device=x.device), len(numbers)
+            size = 1 if x.device.type == "cpu" else max(1, TOGETHER // (k * x[0].numel()))
+            looks = distortion.access == Access.GRADIENTS and self._gradient is not None and len(rows)
+            slopes = self._gradient(rows) if looks and self._gradient else None
+            for part in torch.split(torch.arange(len(rows), device=x.device), size):
+                made = distorted(
+                    distortion,
+                    x[part].repeat_interleave(k, 0),
+                    severity.repeat(len(part)),
+                    Streams(rng.keys[part].repeat_interleave(k)).fold(type(distortion).__name__),
+                    domain=self.domain,
+                    draw=draw.repeat(len(part)),
+                    gradient=None if slopes is None else slopes[part].repeat_interleave(k, 0),
+                )
+                self._values[rows[part, None], index] = made.view(len(part), k, -1)
+
+    def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
+        """Values of distorted inputs at chosen places.
+
+        Args:
+            rows: (m,) slots.
+            variants: (m, k) variant at each place, CLEAN for none.
+            places: (m, ..., k) int64 positions behind the channels, counted flat; (m, ..., 1) for the same in all k variants.
+            channels: number of values at each place.
+
+        Returns:
+            (m, channels, ..., k).
+        """
+        _, count, size = self._values.shape
+        offsets = torch.arange(channels, device=places.device) * (size // channels)
+        index = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
+        start = (rows[:, None] * count + variants.remainder(count)) * size
+        index = start.view(len(rows), *[1] * (index.ndim - 2), variants.shape[1]) + index
+        # Several times as fast as by an index.
+        return self._values.view(-1).index_select(0, index.reshape(-1)).view(index.shape)
+
+    def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
+        """(m, *shape): whole distorted inputs of slots (m,) and variants (m,)."""
+        return self._values[rows, variants].view(len(rows), *self.domain.shape)
+
+    def render(self, rows: Tensor, variant: Tensor, grid: PatchGrid) -> Tensor:
+        """(m, *shape): the inputs of assignments (m, patches) to the samples in slots (m,)."""
+        covers = covers_on(grid, rows.device)
+        padded = torch.cat([variant.long(), torch.full_like(variant[:, :1], CLEAN, dtype=torch.int64)], 1)
+        places = torch.arange(grid.places, device=rows.device)
+        parts = []
+        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // covers.numel())):
+            standing = padded[part][:, covers]
+            lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
+            shown = standing.gather(2, lowest)[..., 0]
+            parts.append(self.values(rows[part], shown, places.expand(len(part), -1), grid.channels))
+        return torch.cat(parts).view(len(rows), *grid.shape)
+
+
+@lru_cache(maxsize=8)
+def covers_on(grid: PatchGrid, device: torch.device) -> Tensor:
+    """The patches over each place on a device, which waits for all that is brought there."""
+    return grid.covers.to(device)
+
+
+class Gradients:
+    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward."""
+
+    def __init__(self, oracle: Oracle, batch: Batch) -> None:
+        self._oracle, self._batch = oracle, batch
+        self._known = torch.zeros(len(batch), dtype=torch.bool, device=batch.x.device)
+        self._held = torch.zeros(0)
+
+    def __call__(self, sample: Tensor) -> Tensor:
+        """(m, *shape): of the samples at these positions (m,) in the batch."""
+        if not len(self._held):
+            self._held = torch.zeros_like(self._batch.x)
+        new = torch.unique(sample[~self._known[sample]])
+        if len(new):
+            batch = self._batch.select(new)
+            self._held[new] = self._oracle.gradient(batch.ids, batch.x, None).grad
+            self._known[new] = True
+        return self._held[sample]

@@ -1,0 +1,577 @@
+"""RLAB: a search over patches for many samples in lockstep, where each step adds distortions to some and removes others.
+
+arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_episodes` its loop.
+
+| the papers | here |
+| --- | --- |
+| dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE; `Rules.changes`, `Rules.removals` |
+| sensitivity list of patches by probes | `sensitivity.Posterior`: a linear model of all answers; no query is a probe alone |
+| probability dilution, reward per L2 | `episodes.dilution`, the reward `dilution`; the default is the margin |
+| distortions at severities | `distort.Variant`, made once per sample |
+| dueling DQN | `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries |
+| state | `Observation`: features of each patch and of the whole input |
+
+The published method asks about every patch after every step, with queries that it does not count. Here each step asks about an
+input that may itself be adversarial, and its answer, kept or not, teaches the linear model, which predicts the effect of adding
+and removing.
+
+Deviations from the papers:
+- The sensitivity map comes from the linear model and not from a list of probes.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode never leaves it: the hard
+  projection of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
+- A step that does not raise the margin is undone, which costs nothing, since its state is known.
+- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection; the policy may name the
+  distortion and the severity, and need not.
+- An episode that gains too little is stuck. Then the whole input is distorted, with each of the strongest variants that the
+  budget allows; after that two measures take turns: a large step that is kept whatever it brings, and a restart from the clean
+  input towards another of the classes that came nearest.
+
+The host decides by counters of its own (`Counts`) and looks at the device three times a step: which inputs changed, in the
+ledger, and what followed from the answers. A further look follows where an episode is stuck.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.model import Access
+from brinell.core.oracle import Batch, Oracle
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.rlab.distort import CLEAN, DistortedInputs, Gradients, pair_numbers, pair_options, wholes
+from brinell.rlab.episodes import (
+    ADD,
+    CLOSER,
+    DISTORTION,
+    REMOVE,
+    SHRINK,
+    Action,
+    Counts,
+    Observation,
+    Outcomes,
+    Placement,
+    Policy,
+    Slots,
+    Step,
+    aimed,
+    any_class_counts,
+    mapped,
+    no_outcomes,
+    reward_of,
+)
+from brinell.rlab.prior import Prior, describe, to_places
+from brinell.rlab.refine import CleanUp, clean_up
+from brinell.rlab.sensitivity import Posterior, Predictions, class_weights, looked_at
+
+MEMORY = 2**30
+"""Bytes of distorted inputs that are held; fewer slots run where they would take more."""
+WINDOW = 2
+"""Spans of patience over which a gain is measured."""
+LITTLE = 0.1
+"""Share of what is missing below which that gain is too little."""
+AIMS = 4
+"""Classes that are aimed at, those that came nearest to the lead in any answer."""
+
+
+def run_episodes(
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    placement: Placement,
+    rng: Streams,
+    policy: Policy,
+    *,
+    clean: CleanUp | None = None,
+    on_end: Callable[[Outcomes], None] = lambda outcomes: None,
+) -> Outcomes:
+    """Run one episode on each sample, then clean up those that met the criterion.
+
+    The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of the placement. `clean` sets the
+    number of queries of the clean-up; None omits it. `on_end` is called once before the clean-up, with the outcomes so far.
+    """
+    gradients = Gradients(oracle, batch)
+    search = PatchSearch(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
+    observation = search.reset(torch.ones_like(search.alive))
+    while len(rows := search.rows):
+        step = search.step(act(policy, observation, search.streams, rows))
+        vacancy = len(search.rows) < len(search.alive)
+        observation = search.reset(~search.alive) if search.waiting and vacancy else step.observation
+    outcomes, slots = search.outcomes, len(search.alive)
+    del search  # its distorted inputs would lie in memory beside those of the clean-up
+    on_end(outcomes)
+    outcomes.closest.copy_(outcomes.variant)
+    rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
+    if clean is not None and len(rows):
+        cleaned = clean_up(
+            oracle,
+            batch.select(rows),
+            threat.select(rows),
+            rng.select(rows),
+            outcomes.select(rows),
+            grid=placement.grid,
+            variants=placement.variants,
+            settings=clean,
+            slots=slots,
+            gradient=lambda of: gradients(rows[of]),
+        )
+        outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
+        outcomes.variant[rows], outcomes.closest[rows] = (column.to(torch.int16) for column in (cleaned.variant, cleaned.closest))
+    return outcomes
+
+
+def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
+    """Action of the policy in the slots `rows` (m,); it is not called for the other slots."""
+    action = policy.act(mapped(lambda column: column[rows], observation), rng.select(rows))
+    return tuple(choices.new_full((len(rng), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
+
+
+class PatchSearch:
+    """Episodes on the samples of one batch, each sample once, in the order of the batch.
+
+    Args:
+        oracle: where the model is asked.
+        batch: the samples, correctly classified.
+        threat: distance, largest budget and criterion of each.
+        placement: what is placed where.
+        rng: a stream for each sample.
+        gradients: the source of gradients for distortions that need them; None asks anew.
+        maps: keep the sensitivity map of each episode when it ends.
+        cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
+
+    Raises:
+        RequestError: a criterion that the model cannot meet, or distortions that do not fit.
+        ContractError: a distortion that breaks its contract.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        batch: Batch,
+        threat: Threat,
+        placement: Placement,
+        rng: Streams,
+        *,
+        gradients: Gradients | None = None,
+        maps: bool = False,
+        cycle: bool = False,
+    ) -> None:
+        threat.criterion.check(oracle.classes)
+        grid, variants, device = placement.grid, placement.variants, batch.x.device
+        if grid.shape != threat.domain.shape:
+            raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {threat.domain.shape}")
+        # All variants of a slot's sample are kept: making them anew at each step would take longer than the model.
+        size = len(variants) * batch.x[0].numel() * batch.x.element_size()
+        n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
+        self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
+        self.rules, self.grid, self.choices = placement.rules, grid, placement.choices
+        looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
+        self._gradients = source = (gradients or Gradients(oracle, batch)) if looks else None
+        self.slots, self.counts = Slots.empty(batch.x[:n], len(grid), oracle.classes), Counts.empty(n)
+        ask = None if source is None else lambda rows: source(self.slots.sample[rows])
+        self.inputs = DistortedInputs(n, threat.domain, variants, device, ask)
+        self._prior, self._trust = (placement.prior or Prior()).to(device), placement.trust
+        self.posterior = Posterior(
+            n,
+            grid.channels,
+            grid.places,
+            covariance=self._prior.covariance_for(grid.channels),
+            surrogates=oracle.surrogates,
+            trust=placement.trust,
+            device=device,
+        )
+        self._predictions = Predictions(self.inputs, grid, self.posterior, threat.distance, self.rules.temperature)
+        self._pairs, self._options, self._wholes = pair_numbers(variants, device), pair_options(variants), wholes(variants)
+        self._aims = any_class_counts(threat.criterion) and oracle.classes > 2
+        self._cycle, self._maps, self._next = cycle, maps, 0
+        self._set_alive(torch.zeros(n, dtype=torch.bool))
+        self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
+        """Outcomes of all samples so far."""
+
+    @property
+    def waiting(self) -> bool:
+        """True if some samples have had no episode yet."""
+        return self._cycle or self._next < len(self._batch)
+
+    @property
+    def streams(self) -> Streams:
+        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
+        return Streams(self.slots.streams)
+
+    def _set_alive(self, alive: Tensor) -> None:
+        """Set which slots have a running episode, (n,) bool on the host."""
+        device = self._batch.x.device
+        self._host = alive.nonzero()[:, 0]
+        self.alive, self.rows = alive.to(device), self._host.to(device)
+        """(n,) bool; (m,) int64, ascending: the slots with a running episode; the same tensors as long as they are the same."""
+        self._ids = self._batch.ids[self.slots.sample[self.rows]]
+
+    def reset(self, mask: Tensor) -> Observation:
+        """Put the next samples into the slots where `mask` holds, as long as there are any."""
+        alive = self.alive.cpu().clone()
+        waiting = (mask.cpu() & ~alive).nonzero()[:, 0]
+        while len(waiting) and self.waiting:
+            restart, sample = divmod(self._next, len(self._batch))
+            rows, rest = waiting[: len(self._batch) - sample], waiting[len(self._batch) - sample :]
+            alive[rows] = self._begin(rows, torch.arange(sample, sample + len(rows)), restart)
+            self._next += len(rows)
+            waiting = torch.cat([rows[~alive[rows]], rest])
+        self._set_alive(alive)
+        return self._observation()
+
+    def _begin(self, host: Tensor, sample: Tensor, restart: int) -> Tensor:
+        """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a query."""
+        rows, sample = host.to(self.alive.device), sample.to(self.alive.device)
+        active = self._oracle.active(self._batch.ids[sample])
+        if self._gradients is not None and bool(active.any()):
+            self._gradients(sample[active])
+            active = self._oracle.active(self._batch.ids[sample])
+        alive = active.cpu()
+        if not bool(alive.any()):
+            return alive
+        rows, sample = rows[active], sample[active]
+        x = self._batch.x[sample]
+        rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
+        self.slots.put(rows, sample=sample, x=x, full=x, variant=CLEAN, logits=0, margin=-1, start=-1, visits=0, gain=0, kept=0.5)
+        self.slots.put(rows, radius=self._threat.eps[sample], mark=-torch.inf, aim=-1, lead=-torch.inf, tries=0)
+        self.inputs.put(rows, x, rng.fold("filters"))
+        content = describe(x, self.grid)
+        energy = self._prior.energies(content)
+        self.slots.put(rows, content=content, energy=energy, streams=rng.fold("steps").keys)
+        self.posterior.forget(rows, to_places(energy, self.grid))
+        self.counts.begin(host[alive], self.rules.refine or 0)
+        return alive
+
+    def step(self, action: Action) -> Step:
+        """Carry out a dual action in every slot. Choices beyond a slot's pace, or of no effect, are replaced by -1 in place."""
+        reward = torch.zeros(len(self.alive), device=self.alive.device)
+        terminated, truncated = torch.zeros(2, len(self.alive), dtype=torch.bool, device=self.alive.device)
+        if len(rows := self.rows):
+            now, count = self.slots.take(rows), self.counts.take(self._host)
+            # Propose: of the patches that the policy names those of the best predictions, and what is cleared.
+            variant = self._propose(now, count, action)
+            # Render: the input of this assignment, within the budget.
+            full = self.inputs.render(rows, variant, self.grid)
+            x = replace(self._threat, eps=now.radius).project(full.clone(), self.inputs.x[rows])
+            # Ask, where the input has changed or must be asked about.
+            changed = (norms.linf(x - now.x) > 0).cpu()
+            asked = changed | (count.pending > 0)
+            logits = self._ask(asked, x, now.logits)
+            now, margin = self._note_answer(now, count, x, logits)
+            # Learn from the answer, whether the step is kept or not.
+            self._learn(asked & (count.fresh == 0), x - now.x, margin - now.margin)
+            gained = reward_of(self.rules.reward, now, x, logits, margin, self._batch.y[now.sample], self.inputs.x[rows])
+            # Accept the step where it raises the margin, and read what followed.
+            met, accepted, slow, affordable = self._accept(now, count, asked, variant, full, x, logits, margin)
+            self._count(count, asked, changed, accepted, slow)
+            # Restart where the episode is stuck, refine where it succeeded, ask the surrogates where it has moved.
+            success = met & asked
+            over = self._follow(count, met, success, affordable)
+            paid = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
+            reward[rows] = torch.where(self._on(paid), gained, 0)
+            if bool(over.any()):
+                ended, reached = self._on(over), self.outcomes.success[now.sample]
+                terminated[rows], truncated[rows] = ended & reached, ended & ~reached
+                self._end(over)
+        return Step(self._observation(), reward, terminated, truncated)
+
+    def _on(self, flags: Tensor) -> Tensor:
+        """What the host holds, on the device."""
+        return flags.to(self.alive.device, non_blocking=True)
+
+    def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:
+        """(m,) each: how many patches a slot may change now, and how many it may clear."""
+        changes = self.rules.changes(count.since, len(self.grid))
+        changes = torch.where(count.refining > 0, changes.clamp_min(round(CLOSER * len(self.grid))), changes)
+        return changes, (changes * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+
+    def _propose(self, now: Slots, count: Counts, action: Action) -> Tensor:
+        """(m, patches): the assignments that the action leads to."""
+        rows, patches, device = self.rows, len(self.grid), self.alive.device
+        free = count.pending == 0
+        changes, removals = self._pace(count)
+        widths = (changes * self.rules.candidates).clamp_max(patches) * free
+        add, remove, pair = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
+        add = torch.where(torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1)
+        remove = torch.where(torch.arange(remove.shape[1], device=device) < self._on(removals * free)[:, None], remove, -1)
+        variants, scores = self._choose(now, add, pair[:, 0], widths)
+        # The patches of the best scores are changed; the action names them in the order of the policy.
+        best = scores.argsort(dim=1, descending=True, stable=True)
+        chosen = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
+        chosen = torch.zeros_like(chosen).scatter(1, best, chosen)
+        add = torch.where(chosen & (variants != CLEAN), add, -1)
+        after = torch.cat([now.variant, torch.full_like(now.variant[:, :1], CLEAN)], 1)
+        added = torch.zeros_like(after, dtype=torch.bool).scatter_(1, torch.where(add < 0, patches, add), True)
+        remove = torch.where(added.gather(1, remove.clamp_min(0)), -1, remove)
+        after.scatter_(1, torch.where(add < 0, patches, add), variants)
+        after.scatter_(1, torch.where(remove < 0, patches, remove), CLEAN)
+        after = after[:, :patches]
+        if bool((count.laid != CLEAN).any()):
+            laid = self._on(count.laid)[:, None]
+            after = torch.where(laid != CLEAN, laid, after)
+            add, remove = (torch.where(laid != CLEAN, -1, choices) for choices in (add, remove))
+            self.counts.put(self._host, laid=CLEAN)
+        action[ADD][rows], action[REMOVE][rows] = add, remove
+        return after
+
+    def _choose(self, now: Slots, patches: Tensor, pair: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
+
+        Only the first `widths` (m,) patches of each row are looked at; the rows of one number are looked at together.
+        """
+        variants = torch.full_like(patches, CLEAN)
+        scores = torch.full(patches.shape, -torch.inf, device=patches.device)
+        offered = min(self.rules.offers, len(self.inputs.variants))
+        for width in sorted(set(widths.tolist()) - {0}):
+            at = self._on((widths == width).nonzero()[:, 0])
+            streams = Streams(now.streams[at])
+            # Variants at random among those of the pair asked for; repeated if there are few.
+            fits = (pair[at, None] <= 0) | (self._pairs == pair[at, None])
+            offers = (streams.fold("offers").uniform(len(self._pairs)) + fits).topk(offered, 1).indices
+            offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
+            chance = streams.fold("variants").normal(width, offered)
+            state = self.rows[at], now.full[at], now.radius[at], now.visits[at]
+            chosen = self._predictions.choose(*state, patches[at, :width], offers, chance)
+            variants[at, :width], scores[at, :width] = chosen
+        return variants, scores
+
+    def _ask(self, asked: Tensor, x: Tensor, logits: Tensor) -> Tensor:
+        """(m, classes): the answers to the inputs x (m, *shape) that are asked about; the other rows of `logits` stay."""
+        if bool(asked.all()):
+            return self._oracle.scores(self._ids, x).to(logits.dtype)
+        if bool(asked.any()):
+            at = self._on(asked.nonzero()[:, 0])
+            logits = logits.index_copy(0, at, self._oracle.scores(self._ids[at], x[at]).to(logits.dtype))
+        return logits
+
+    def _margin(self, now: Slots, logits: Tensor, x: Tensor) -> Tensor:
+        """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
+        y, criterion = self._batch.y[now.sample], self._threat.criterion.select(now.sample)
+        return aimed(criterion.margin(logits, y, x), logits, y, now.aim)
+
+    def _note_answer(self, now: Slots, count: Counts, x: Tensor, logits: Tensor) -> tuple[Slots, Tensor]:
+        """What was known before the step, that of the clean input included, and the margins of the answers."""
+        fresh, y = self._on(count.fresh > 0), self._batch.y[now.sample, None]
+        lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
+        margin = self._margin(now, logits, x)
+        columns = {
+            "clean": torch.where(fresh[:, None], logits, now.clean),
+            "lead": torch.maximum(now.lead, lead),
+            "margin": torch.where(fresh, margin, now.margin),
+            "start": torch.where(fresh, margin, now.start),
+        }
+        self.slots.put(self.rows, **columns)
+        return replace(now, **columns), margin
+
+    def _learn(self, taught: Tensor, change: Tensor, effect: Tensor) -> None:
+        """Teach the linear models what changes (m, *shape) brought, where an answer was asked for."""
+        if bool(taught.any()):
+            at = self._on(taught.nonzero()[:, 0])
+            change = change.view(len(change), self.grid.channels, self.grid.places)
+            self.posterior.update(self.rows[at], change[at], effect[at])
+
+    def _accept(
+        self,
+        now: Slots,
+        count: Counts,
+        asked: Tensor,
+        variant: Tensor,
+        full: Tensor,
+        x: Tensor,
+        logits: Tensor,
+        margin: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Keep the steps that raise the margin, and those that are kept in any case.
+
+        Returns (m,) bool each, on the host: the criterion is met; the step was accepted; a window gained too little;
+        another query can be paid.
+        """
+        effect, later, anyhow = margin - now.margin, self._on(count.fresh == 0), self._on((count.anyhow > 0) & asked)
+        accepted = (effect > 0) | self._on(count.pending > 0) | anyhow
+
+        def kept(new: Tensor, old: Tensor) -> Tensor:
+            return torch.where(accepted.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+        edited = variant != now.variant
+        share = effect / (edited.sum(1).clamp_min(1) * now.start.abs().clamp_min(1e-6))
+        ends = self._on((count.fresh == 0) & (count.window + 1 >= WINDOW * self.rules.patience))
+        reached = kept(margin, now.margin)
+        self.slots.put(
+            self.rows,
+            x=kept(x, now.x),
+            full=kept(full, now.full),
+            variant=kept(variant, now.variant),
+            logits=kept(logits, now.logits),
+            margin=reached,
+            mark=torch.where(ends, reached, now.mark),
+            visits=now.visits + edited,
+            gain=torch.where(edited, share[:, None], now.gain),
+            kept=now.kept + 0.1 * (accepted.float() - now.kept) * later,
+        )
+        met = margin > 0
+        self.outcomes.success[now.sample] |= met & ~later
+        slow = ends & (reached - now.mark < -LITTLE * reached)
+        return torch.stack([met, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
+
+    def _count(self, count: Counts, asked: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor) -> None:
+        """Count a step in the episodes that have seen their clean input."""
+        later, patience = (count.fresh == 0).long(), self.rules.patience
+        window = count.window + later
+        idle = torch.where(accepted, 0, count.idle + 1)
+        idle = torch.where(slow, idle.clamp_min(patience), idle) * later
+        self.counts.put(
+            self._host,
+            since=count.since + later,
+            window=torch.where(window >= WINDOW * patience, 0, window),
+            idle=idle,
+            asked=count.asked + later * asked,
+            left=count.left - count.refining,
+            anyhow=count.anyhow * ~accepted,
+            moved=count.moved | (accepted & changed),
+            pending=0,
+            fresh=0,
+        )
+
+    def _follow(self, count: Counts, met: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
+        """Do what the answers ask for; (m,) bool: the episodes that are over."""
+        host, counts, later = self._host, self.counts, count.fresh == 0
+        stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~met
+        if self.rules.patience and bool(stuck.any()):
+            self._lay_wholes(host[stuck])
+        if bool((success & later).any()):
+            self._note_success(host[success & later])
+        age = count.age
+        if self._oracle.surrogates:
+            moved = (age - counts.looked[host] >= self._trust.every) & (counts.moved[host] > 0)
+            if len(due := host[(counts.looked[host] < 0) | moved]):
+                self._guide(due)
+        counts.put(host, age=age + later)
+        at = self._on(later.nonzero()[:, 0])
+        self.slots.put(self.rows[at], streams=Streams(self.slots.streams[self.rows[at]]).fold("step").keys)
+        refining = counts.refining[host] > 0
+        exhausted = torch.where(refining, counts.left[host] <= 0, age + later >= self.rules.steps)
+        return exhausted | ~affordable | (success & ~refining)
+
+    def _end(self, over: Tensor) -> None:
+        """End the episodes (m,) bool and record their outcomes."""
+        rows = self._on(self._host[over])
+        sample, change = self.slots.sample[rows], self.slots.x[rows] - self.inputs.x[rows]
+        self.outcomes.size[sample] = self._threat.distance.size(change)
+        if self._maps:
+            self.outcomes.map[sample] = self._predictions.map(rows)
+        alive = torch.zeros(len(self.alive), dtype=torch.bool)
+        alive[self._host[~over]] = True
+        self._set_alive(alive)
+
+    def _note_success(self, host: Tensor) -> None:
+        """Note assignments that met the criterion; with refinement, look for others at a smaller distance next."""
+        rows = self._on(host)
+        now, clean, outcomes = self.slots.take(rows), self.inputs.x[rows], self.outcomes
+        sample, size = now.sample, self._threat.distance.size(now.x - clean)
+        new = ~outcomes.success[sample]
+        outcomes.steps[sample] = torch.where(new, self._on(self.counts.asked[host]), outcomes.steps[sample])
+        outcomes.success[sample] = True
+        outcomes.variant[sample] = now.variant.to(torch.int16)
+        outcomes.eps[sample] = torch.minimum(size, now.radius)
+        outcomes.length[sample] = self._threat.distance.size(now.full - clean)
+        contribution = self._predictions.standing(rows, now.full, now.radius)[0]
+        outcomes.value[sample] = contribution / now.start.abs().clamp_min(1e-6)[:, None]
+        outcomes.slope[sample] = self.posterior.mean[rows]
+        if self.rules.refine is None:
+            self.counts.put(host, left=self.rules.remainder(self.counts.age[host]))
+        if self.rules.refine != 0:
+            self.counts.put(host, refining=1, pending=1)
+            self.slots.put(rows, radius=SHRINK * size, aim=-1)
+
+    def _lay_wholes(self, host: Tensor) -> None:
+        """Next inputs of stuck slots (m,): the whole input distorted where the budget allows it, or a restart."""
+        while len(host):
+            done = self.counts.wholes[host] >= len(self._wholes)
+            if bool(done.any()):
+                self._restart(host[done])
+                host = host[~done]
+                continue
+            numbers, rows = self._wholes[self.counts.wholes[host]], self._on(host)
+            self.counts.wholes[host] += 1
+            change = self.inputs.inputs(rows, self._on(numbers)) - self.inputs.x[rows]
+            fits = (self._threat.distance.size(change) <= self.slots.radius[rows]).cpu()
+            self.counts.put(host[fits], laid=numbers[fits])
+            host = host[~fits]
+
+    def _restart(self, host: Tensor) -> None:
+        """Begin with large steps again: with one that is kept in any case, or from the clean input towards another class.
+
+        Of the classes that came nearest it is the one that was tried least. No query is needed.
+        """
+        anew = (self.counts.restarts[host] % 2 == 1) & self._aims
+        self.counts.put(host, since=0, idle=0, window=0, restarts=self.counts.restarts[host] + 1)
+        self.counts.put(host[~anew], anyhow=1)
+        self.counts.put(host[anew], moved=1)
+        self.slots.put(self._on(host), mark=-torch.inf, aim=-1)
+        if bool(anew.any()):
+            rows = self._on(host[anew])
+            now, clean, y = self.slots.take(rows), self.inputs.x[rows], self._batch.y[self.slots.sample[rows], None]
+            leader = now.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
+            tries = now.tries.scatter_add(1, leader, torch.ones_like(now.tries))
+            nearest = now.lead.topk(min(AIMS, now.lead.shape[1] - 1), dim=1).indices
+            order = tries.gather(1, nearest) * nearest.shape[1] + torch.arange(nearest.shape[1], device=rows.device)
+            aim = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
+            self.slots.put(rows, x=clean, full=clean, variant=CLEAN, logits=now.clean, visits=0, tries=tries, aim=aim)
+        now = self.slots.take(self._on(host))
+        self.slots.put(self._on(host), margin=self._margin(now, now.logits, now.x))
+
+    def _guide(self, host: Tensor) -> None:
+        """Ask the surrogates where the episodes are."""
+        rows = self._on(host)
+        now = self.slots.take(rows)
+        self.counts.put(host, looked=self.counts.age[host], moved=0)
+        weights = class_weights(lambda logits: self._margin(now, logits, now.x), now.logits, Streams(now.streams))
+        slopes = self._oracle.slopes(self._batch.ids[now.sample], now.x, weights)
+        self.posterior.follow(rows, slopes.view(len(rows), -1, self.grid.channels, self.grid.places))
+        self.slots.put(rows, energy=self.posterior.energies(rows, self._prior.energies(now.content), self.grid))
+
+    def _observation(self) -> Observation:
+        """Observation of a policy; the rows of slots without an episode are zeros."""
+        rows, patches = self.rows, len(self.grid)
+        now, count = self.slots.take(rows), self.counts.take(self._host)
+        contribution, squares, price = self._predictions.standing(rows, now.full, now.radius)
+        removal = price[:, None] * squares - contribution
+        standing = now.variant != CLEAN
+        scale, total = now.start.abs().clamp_min(1e-6), squares.sum(1)
+        dynamic = [
+            now.energy.log(),
+            standing.float(),
+            squash(contribution / scale[:, None] * patches**0.5),
+            squash(removal / scale[:, None] * patches**0.5),
+            squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
+            now.visits.log1p(),
+            squash(now.gain * patches**0.5),
+        ]
+        whole = [
+            squash(now.margin / scale),
+            self._on(count.age / self.rules.steps),
+            (total.sqrt() / now.radius.clamp_min(1e-12)).clamp_max(2),
+            standing.float().mean(1),
+            now.kept,
+            scale.log(),
+        ]
+        free = self._on(count.pending == 0)[:, None]
+        removable = free & standing & (removal > 0) & (self.rules.removals > 0)
+        changes, removals = self._pace(count)
+        most = ((changes * self.rules.candidates).clamp_max(patches), removals, torch.ones_like(changes))
+        features, allowed, most = mapped(
+            lambda tensor: tensor.new_zeros(len(self.alive), *tensor.shape[1:]).index_copy(0, rows, tensor),
+            (
+                {"patch": torch.cat([now.content, torch.stack(dynamic, 2)], 2), "whole": torch.stack(whole, 1)},
+                (free.expand(-1, patches), removable, free.expand(-1, self._options)),
+                tuple(map(self._on, most)),
+            ),
+        )
+        return Observation(features, allowed, most)
+
+
+def squash(values: Tensor) -> Tensor:
+    """Into (-1, 1), the small ones nearly unchanged."""
+    return values / (1 + values.abs())
