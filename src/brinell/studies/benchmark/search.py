@@ -26,9 +26,8 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.checks import check_answers
 from brinell.engine.progress import Progress
-from brinell.rlab.cache import CLEAN
+from brinell.rlab.distort import CLEAN, Variant
 from brinell.rlab.grading import Graded, Path, path
-from brinell.rlab.variants import Variant
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.answers import ClassReading, ReadModel, make_reading
 from brinell.studies.benchmark.result import BenchmarkFacts
