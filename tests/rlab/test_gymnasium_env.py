@@ -74,9 +74,7 @@ def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
     assert model.queries == 3
-    assert env._search.slots.gain[0, 0].item() == pytest.approx(10.0), (
-        "no choice counts twice"
-    )
+    assert env._search.slots.gain[0, 0].item() == pytest.approx(10.0), "no choice counts twice"
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
 
