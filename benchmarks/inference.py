@@ -186,7 +186,7 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             estimate = mean_difference(after - before)
             assert estimate is not None and estimate.interval is not None
             hits.append(estimate.interval.low <= truths[1] - truths[0] <= estimate.interval.high)
-        yield Row("gain in the AUC of pairs (train-metric)", f"{n} samples", 100 * float(np.mean(hits)), conservative=n < 100)
+        yield Row("gain in the AUC of pairs (train metric)", f"{n} samples", 100 * float(np.mean(hits)), conservative=n < 100)
 
 
 def _holds(objects: Order, truth: Array) -> bool:

@@ -5,7 +5,7 @@
 
 A kill is SIGKILL. A command is killed at a moment drawn evenly over the time of a run in one go, and resumed. After each kill,
 every file of rows that was there before must be there as it was (nothing lost), and no cell may have two rows (nothing twice). In
-the end its rows and arrays must be those of the run in one go, and no half-written file may be left. `train-agent` goes on with
+the end its rows and arrays must be those of the run in one go, and no half-written file may be left. `train agent` goes on with
 another training than one that was never stopped: of it is asked that its file is whole or absent at every moment, and that the
 queries that it counts never fall.
 """
@@ -120,7 +120,7 @@ COMMANDS = {
     "benchmark": "benchmark --samples 60 --distortions gaussian-noise+occlusion --patch 2 --steps 400 --levels 1,2",
     "unrestricted": "unrestricted --generator GENERATOR --per-class 30 --steps 40",
     "harden": "harden --samples 60 --epochs 4 --attack pgd?steps=20 --batch-size 16",
-    "train-agent": "train-agent --samples 60 --steps 400 --probes 4 --fits 50",
+    "train agent": "train agent --samples 60 --steps 400 --probes 4 --fits 50",
 }
 """All that can be killed; each takes a few seconds to a minute."""
 
@@ -128,7 +128,7 @@ COMMANDS = {
 def start(words: str, out: Path) -> subprocess.Popen[str]:
     """Start a command, or resume it."""
     resume = ["--resume"] if out.is_file() or any((out / name).exists() for name in ("manifest.json", ".parts/plan.json")) else []
-    return measure.brinell(*words.split(), "--out", str(out), "--quiet", *resume)
+    return measure.brinell("--quiet", *words.split(), "--out", str(out), *resume)
 
 
 def run_to_end(words: str, out: Path) -> None:
@@ -187,12 +187,12 @@ def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, by
 def kill_commands(options: Namespace, work: Path, rng: random.Random) -> bool:
     """Kill, resume, compare; True if nothing was lost, made twice or differs."""
     if "unrestricted" in options.only:
-        run_to_end("train-generator --width 8 --steps 300 --rate 0.004", work / "generator.safetensors")
+        run_to_end("train generator --width 8 --steps 300 --rate 0.004", work / "generator.safetensors")
     table = measure.Table("Killed and resumed", "command, s in one go, kills, with work done, lost, twice, differences")
     commands = []
     for number, name in enumerate(options.only):
         words = COMMANDS[name].replace("GENERATOR", str(work / "generator.safetensors"))
-        command = Command(name, words, file=name == "train-agent")
+        command = Command(name, words, file=name == "train agent")
         share = options.kills // len(options.only) + (number < options.kills % len(options.only))
         kill_command(command, work / name, share, rng)
         counts = (command.kills, command.with_work, command.missing, command.duplicates)

@@ -43,7 +43,7 @@ def run_command(*words: str, **environment: str) -> tuple[float, str]:
 
 def verify(folder: Path, replay: int, **environment: str) -> tuple[float, dict[str, Any]]:
     """Processor seconds and answer of a verification that replays so many samples."""
-    words = ("verify", str(folder), "--trust", str(folder), "--json", "--replay", str(replay))
+    words = ("--trust", str(folder), "verify", str(folder), "--json", "--replay", str(replay))
     seconds, output = run_command(*words, **environment)
     return seconds, json.loads(output[output.index("{") :])
 

@@ -23,7 +23,6 @@ from typing import Any
 from call_signatures import signature_lines
 from jsonschema import Draft202012Validator
 from list_messages import message_page
-from typer.main import get_command
 from typer.testing import CliRunner
 
 import brinell
@@ -215,9 +214,8 @@ def cli_page() -> str:
 
     app = command_line()
 
-    root: Any = get_command(app)
     parts = [NOTE, "# Command line\n"]
-    for arguments in [[], *([name] for name in root.commands)]:
+    for arguments in [[], *(name.split() for name in register.commands())]:
         result = CliRunner().invoke(app, [*arguments, "--help"], prog_name="brinell", terminal_width=100, color=False)
         if result.exit_code:
             raise SystemExit(f"brinell {' '.join(arguments)} --help ended with {result.exit_code}: {result.output}")
@@ -247,8 +245,7 @@ def json_page() -> str:
     """Page that lists the JSON documents and their schemas."""
     commands = {"plan": "audit --dry-run"}
     manifests = [
-        [f"`brinell {layout.verb}`", f"[manifest-{layout.verb}.json](../schema/manifest-{layout.verb}.json)"]
-        for layout in layouts()
+        [f"`brinell {layout.verb}`", f"[{manifest_name(layout)}](../schema/{manifest_name(layout)})"] for layout in layouts()
     ]
     rows = [
         [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"] for name in register.schemas()
@@ -265,6 +262,11 @@ def json_page() -> str:
     )
 
 
+def manifest_name(layout: Layout) -> str:
+    """The name of the schema of a manifest."""
+    return f"manifest-{layout.verb.replace(' ', '-')}.json"
+
+
 def layouts() -> list[Layout]:
     """The folders of all verbs, by verb."""
     study_layouts = [study.resolve(study.layout) for study in register.studies().values() if study.layout is not None]
@@ -274,7 +276,7 @@ def layouts() -> list[Layout]:
 def schema_pages() -> dict[str, str]:
     """The JSON Schema of what each verb prints with --json, and of each manifest."""
     schemas = {name: register.schema(name) for name in register.schemas()}
-    schemas |= {f"manifest-{layout.verb}": layout.manifest.model_json_schema() for layout in layouts()}
+    schemas |= {manifest_name(layout).removesuffix(".json"): layout.manifest.model_json_schema() for layout in layouts()}
     for content in schemas.values():
         Draft202012Validator.check_schema(content)
     return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}

@@ -1,4 +1,4 @@
-"""Surrogates by `brinell train-agent` on heartbeats of DS1 of MIT-BIH; a small network that was trained on them is under test.
+"""Surrogates by `brinell train agent` on heartbeats of DS1 of MIT-BIH; a small network that was trained on them is under test.
 
     python benchmarks/rlab --study beats [--samples 60] [--queries 300] [--seeds 0] [--steps 400]
 
@@ -78,7 +78,7 @@ def train(x: Tensor, y: Tensor, steps: int) -> nn.Module:
 
 
 def learn(module: nn.Module, x: Tensor, y: Tensor, out: Path, queries: int) -> Agent:
-    """The policy of `brinell train-agent` for the network under test, trained anew."""
+    """The policy of `brinell train agent` for the network under test, trained anew."""
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(7))
     dataset = from_arrays(x[shuffled].numpy(), y[shuffled].numpy(), tuple("NSVFQ"), DOMAIN, "DS1")
     settings = {"samples": 500, "algorithm": "none", "episode_steps": queries - 1, "device": "cpu"}
@@ -110,13 +110,13 @@ def main() -> None:
     for name, spec in {
         "Square": f"square?steps={options.queries - 1}",
         "greedy, signed patches": f"{RLAB}signed-patch&policy=greedy",
-        "train-agent, signed patches": f"{RLAB}signed-patch&policy={policy}",
+        "train agent, signed patches": f"{RLAB}signed-patch&policy={policy}",
         "greedy, six distortions": f"{RLAB}{SIX}&policy=greedy",
-        "train-agent, six distortions": f"{RLAB}{SIX}&policy={policy}",
+        "train agent, six distortions": f"{RLAB}{SIX}&policy={policy}",
     }.items():
         outcomes[name] = [fight(bench, spec, 1.0, options.queries, seed) for seed in options.seeds]
         queries = torch.stack([outcome.queries.clamp_max(options.queries) for outcome in outcomes[name]])
         rates = [f"{float((queries <= budget).float().mean()):.2f}" for budget in (10, 50)]
-        greedy = outcomes[name.replace("train-agent", "greedy")] if "agent" in name else outcomes[name]
+        greedy = outcomes[name.replace("train agent", "greedy")] if "agent" in name else outcomes[name]
         ratios = [over(outcomes[name], base, options.queries) for base in (outcomes["Square"], greedy)]
         table.add(name, *rates, f"{float(queries.mean()):.0f}", f"{float(queries.median()):.0f}", *ratios)

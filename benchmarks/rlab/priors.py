@@ -5,7 +5,7 @@
 
 The first makes `src/brinell/rlab/prior.safetensors`.
 
-Of each network so many training images of CIFAR-10 that it gets right are probed as by `brinell train-agent` (16 random
+Of each network so many training images of CIFAR-10 that it gets right are probed as by `brinell train agent` (16 random
 distortions of four patches of 2 x 2 pixels each); the likelihood is that of all answers together. Prints what the networks were
 asked, and the negative log-likelihood on a fifth of the images of each, which was held out, before and after.
 """

@@ -30,10 +30,10 @@ def __getattr__(name: str) -> Any:
     from brinell.core.suggestions import suggestion
     from brinell.studies import register
 
-    verb = name.replace("_", "-")
-    if verb in register.commands() and (study := register.load(verb)).call:
+    verbs = {verb.replace("-", "_").replace(" ", "_"): verb for verb in register.commands()}
+    if name in verbs and (study := register.load(verbs[name])).call:
         return import_module("brinell.calls").call_of(study)
-    calls = [*HOMES, *(verb.replace("-", "_") for verb in register.commands())]
+    calls = [*HOMES, *verbs]
     raise AttributeError(f"module 'brinell' has no attribute {name!r}{suggestion(name, calls)}")
 
 

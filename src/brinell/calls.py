@@ -82,7 +82,7 @@ def signature_of(study: Study) -> inspect.Signature:
         "out": leaves,
         "resume": bool(study.resume),
         "on": study.workers,
-        "trust": study.foreign,
+        "trust": any(getattr(study.names_of(name), "kind", "") == "folder" for name in study.fields()),
         "progress": leaves,
     }
     names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
@@ -274,7 +274,7 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
             raise RequestError(f"progress is {short(progress)}: it is True, False, or an object with the methods of Progress")
         return nullcontext(progress)
     console = Console(stderr=True)
-    if progress or study.live or (progress is None and (console.is_terminal or console.is_jupyter)):
+    if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
         return LiveProgress(warnings=study.warnings is None)
     return nullcontext(SilentProgress())
 

@@ -93,7 +93,7 @@ REFUSALS = [
         "policy=nowhere.safetensors",
         "there is no policy 'nowhere.safetensors': name default, prior, greedy, random-placement, random-search or a file",
     ),
-    ("policy={file}", "is no policy: name a file that `brinell train-agent` wrote"),
+    ("policy={file}", "is no policy: name a file that `brinell train agent` wrote"),
     (
         "policy={folder}/mixed.safetensors",
         "chooses among 10 pairs of distortion and severity, and there are 5: name the distortions",

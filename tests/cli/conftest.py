@@ -10,6 +10,7 @@ import pytest
 from _cli import audit_arguments
 from _helpers import workspace
 from brinell.cli import run as cli
+from brinell.cli.options import verb_of
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +56,8 @@ def ask(capsys, root):
         out, err = capsys.readouterr()
         assert out.count("\n") == 1 and out.endswith("\n"), "more than one JSON object on standard output"
         answer = json.loads(out)
-        jsonschema.validate(answer, json.loads((root / "docs" / "schema" / f"{schema or arguments[0]}.json").read_text()))
+        name = schema or verb_of(list(map(str, arguments)))
+        jsonschema.validate(answer, json.loads((root / "docs" / "schema" / f"{name}.json").read_text()))
         assert "Traceback" not in err
         return code, answer
 

@@ -76,7 +76,7 @@ def test_a_model_that_names_no_classes_is_proposed_its_order(place, tmp_path, ca
 @pytest.mark.slow
 def test_a_class_that_the_model_does_not_know_is_refused_by_every_verb(place, tmp_path, capsys):
     for verb in ("audit", "explain", "transfer", "harden"):
-        out = tmp_path / ("agent.safetensors" if verb == "train-agent" else verb)
+        out = tmp_path / ("agent.safetensors" if verb == "train agent" else verb)
         command = words(verb, place, f"{place}/net.py:net?class_names=red+green+cyan", out)
         command += ["--train", f"image-folder:{place}/training"] if verb == "harden" else []
         assert cli(command) == 2, verb

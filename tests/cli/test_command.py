@@ -136,7 +136,8 @@ def test_what_stops_midway_says_how_to_go_on(tmp_path):
 @pytest.fixture(scope="module")
 def commands():
     """All commands, as typer has them."""
-    return get_command(command_line()).commands
+    root = get_command(command_line())
+    return root.commands | {f"train {name}": command for name, command in root.commands["train"].commands.items()}
 
 
 def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keyword(commands):

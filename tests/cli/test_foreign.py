@@ -275,14 +275,14 @@ def test_what_can_be_said_without_trust(foreign_run, ask):
 
 
 def test_trust_allows_it(foreign_run, home, ask):
-    assert ask("verify", foreign_run, "--trust", foreign_run.parent)[0] == 0
-    assert ask("verify", foreign_run, "--trust", home)[0] == 4
+    assert ask("--trust", foreign_run.parent, "verify", foreign_run)[0] == 0
+    assert ask("--trust", home, "verify", foreign_run)[0] == 4
 
 
 @pytest.mark.slow
 def test_trust_in_other_ways(foreign_run, home, ask, refuse):
     assert brinell.verify(foreign_run, trust=foreign_run).passed
-    assert cli(["audit", str(foreign_run / "run.toml"), "--trust", str(foreign_run), "--dry-run"]) == 0
+    assert cli(["--trust", str(foreign_run), "audit", str(foreign_run / "run.toml"), "--dry-run"]) == 0
     assert "--trust" in refuse("audit", foreign_run / "run.toml", "--data", f"npz:{home}/data.npz", "--dry-run")
     (foreign_run / "run.toml").rename(foreign_run.parent / "run.toml")
     assert cli(["audit", str(foreign_run.parent / "run.toml"), "--dry-run"]) == 0, "a file that a person names is their own"

@@ -110,7 +110,8 @@ def test_two_interruptions_at_once_are_one(monkeypatch):
 
 def test_verify_that_ends_without_an_answer_has_failed():
     assert [
-        exit_code_without_answer(words) for words in (["verify", "run"], ["-q", "verify"], ["audit"], ["gate", "verify"], [])
+        exit_code_without_answer(words)
+        for words in (["verify", "run"], ["--trust", "x", "verify"], ["audit"], ["gate", "verify"], [])
     ] == [
         1,
         1,

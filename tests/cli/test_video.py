@@ -64,7 +64,7 @@ def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(tmp_path: Path
 def test_agents_and_benchmark_sets_leave_them_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _videos.with_broken_videos(tmp_path / "data")
     folder = str(tmp_path / "set")
-    assert cli(["train-agent", *spec(tmp_path), "--out", str(tmp_path / "agent.safetensors")]) == 2
+    assert cli(["train", "agent", *spec(tmp_path), "--out", str(tmp_path / "agent.safetensors")]) == 2
     assert "2 correctly classified inputs are too few to train on" in capsys.readouterr().err, "all that can be read"
     sets = ("--distortions", "frame-drop", "--patch", "4x10x14", "--steps", "20", "--refine", "0", "--levels", "1")
     assert run_command(capsys, "benchmark", *spec(tmp_path), *sets, "--out", folder)["samples"] == 2

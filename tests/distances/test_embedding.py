@@ -166,7 +166,7 @@ def test_audit_and_verify(tmp_path, curved):
     ("norm", "message"),
     [
         ("embedding", "names no file"),
-        ("embedding:nowhere.safetensors", "there is no file nowhere.safetensors: make it with brinell train-metric"),
+        ("embedding:nowhere.safetensors", "there is no file nowhere.safetensors: make it with brinell train metric"),
         ("embedding:{tmp}/other.safetensors", r"embeds inputs of shape \(6,\), and these are \(2,\)"),
         ("embedding:{tmp}/torn.safetensors", "damaged or no safetensors file"),
         ("embedding:{tmp}/weights.safetensors", "holds no embedding"),

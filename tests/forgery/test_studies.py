@@ -56,7 +56,7 @@ def test_the_figures_of_an_agent_are_measured_again(tmp_path):
     policy, forged = tmp_path / "policy.safetensors", tmp_path / "forged.safetensors"
     brinell.train_agent(**AGENT, out=policy)
     assert brinell.verify(policy).passed
-    claims = repetition.claims_of(register.load("train-agent"))
+    claims = repetition.claims_of(register.load("train agent"))
     for seed in range(6):
         shutil.copyfile(policy, forged)
         key = edit_header(forged, np.random.default_rng(seed))

@@ -120,7 +120,7 @@ def test_what_is_no_policy_is_refused(tmp_path):
     rewritten(good, tmp_path / "list", head=[1])
     rewritten(good, tmp_path / "empty", head={})
     for name in ("pickle.pt", "text", "short", "weights", "bare", "list", "empty"):
-        with pytest.raises(RequestError, match=r"is no policy: name a file that `brinell train-agent` wrote") as error:
+        with pytest.raises(RequestError, match=r"is no policy: name a file that `brinell train agent` wrote") as error:
             load(tmp_path / name)
         assert "\n" not in str(error.value)
 

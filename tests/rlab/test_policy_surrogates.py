@@ -78,7 +78,7 @@ def test_other_data_is_refused(tmp_path, domain, message):
     path = tmp_path / "agent.safetensors"
     agent(network()).save(path)
     attack = plugins.build("attack", "rlab", {"policy": str(path)})
-    with pytest.raises(RequestError, match=f"{message}: train one on this data by brinell train-agent"):
+    with pytest.raises(RequestError, match=f"{message}: train one on this data by brinell train agent"):
         attack.check(domain)
     attack.check(DIGITS)
 
@@ -154,7 +154,7 @@ def test_rare_classes_are_drawn_by_the_root_of_their_share():
 def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     """Training says what the file is worth; its command names distortions, patches and data; the run names the networks."""
     monkeypatch.chdir(tmp_path)
-    words = ["train-agent", "--out", "my agent.safetensors", "--samples", "200", "--steps", "200", "--episode-steps", "30"]
+    words = ["train", "agent", "--out", "my agent.safetensors", "--samples", "200", "--steps", "200", "--episode-steps", "30"]
     attack = "rlab?distortions=gaussian-noise+dead-pixel&patch=2&draws=4"
     assert main([*words, "--attack", attack, "--surrogates", "2", "--surrogate-steps", "120"]) == 0
     out = capsys.readouterr().out

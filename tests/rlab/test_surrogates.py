@@ -318,7 +318,7 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert [entry["name"] for entry in entries] == ["guide", "other"]
     page = (folder / "report.html").read_text()
     assert all(entry["digest"] in page for entry in entries) and "no queries of the model" in page
-    assert main(["verify", str(folder), "--trust", str(tmp_path)]) == 0
+    assert main(["--trust", str(tmp_path), "verify", str(folder)]) == 0
     assert "surrogate" in capsys.readouterr().out
     assert main([*AUDIT, *options, "--out", str(repetition)]) == 0
     assert rows_of(Run.open(repetition).records()) == rows_of(records), "the same seed gives the same rows"

@@ -36,7 +36,7 @@ class RLAB(EveryKind):
     """Distortions to place on patches: names joined by +; `file.py:Class` for your implementation."""
     policy: Annotated[str, Names("file")] = "default"
     """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped),
-    greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
+    greedy, random-placement, random-search, or a file that `brinell train agent` wrote."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
@@ -265,7 +265,7 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     }
 
 
-RETRAIN = "train one on this data by brinell train-agent, or leave out policy="
+RETRAIN = "train one on this data by brinell train agent, or leave out policy="
 """The remedy for a policy of other data."""
 CONTROLS = ("random-placement", "random-search")
 """Policies that choose by chance."""

@@ -6,17 +6,21 @@ A figure goes to standard output, everything said about it to standard error.
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from brinell.cli import malloc
-from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
+from brinell.cli.options import ROOT, say, show, verb_of
 from brinell.cli.supervise import exit_code_without_answer, run_supervised
 from brinell.core.errors import BrinellError
+from brinell.core.user_files import user_path
 from brinell.core.version import VERSION
 from brinell.studies import register
+from brinell.studies.kit import GROUPS
 
 GREETING = """\
 Brinell, the hardness test for classifiers: how large must a change be until a model errs?
@@ -27,7 +31,35 @@ Brinell, the hardness test for classifiers: how large must a change be until a m
   brinell plugins                                         the attacks, cascades, norms, data sets and models by name
 
 `brinell --help` lists every command, and `brinell audit --help` the options with examples."""
-EXAMPLES = ("brinell audit", "brinell audit --data cifar10:DIR --model model.py:factory --eps 8/255 --attack standard")
+PANELS = {
+    "Measure": ("audit", "compare", "transfer", "corrupt", "explain", "epsilon", "unrestricted"),
+    "Prove": ("certify",),
+    "Improve": ("benchmark", "harden", "train"),
+    "Share": ("report", "gate", "verify", "claim", "board", "export", "review"),
+    "Tools": ("plugins", "doctor"),
+}
+"""The verbs as the help lists them; those of installed packages follow."""
+
+
+class Verbs(TyperGroup):
+    """The group of all commands, listed by panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the panels, and the options without those that install completion."""
+        self.format_commands(ctx, formatter)
+        records = (option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in option.name)
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record])
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the panels."""
+        listed = {verb for verbs in PANELS.values() for verb in verbs}
+        for title, verbs in {**PANELS, "Installed": [verb for verb in self.commands if verb not in listed]}.items():
+            limit = formatter.width - 6 - max(map(len, self.commands))
+            rows = [(verb, self.commands[verb].get_short_help_str(limit)) for verb in verbs if verb in self.commands]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=14)
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
@@ -36,24 +68,24 @@ def command_line(verb: str | None = None) -> typer.Typer:
     Args:
         verb: the requested command: only its study is imported, and the others have their help only. None imports all.
     """
-    from brinell.cli.command import epilog, function_of
+    from brinell.cli.command import HelpByPanel, epilog, function_of
 
-    app = typer.Typer(
-        name="brinell",
-        help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
-        epilog=epilog(EXAMPLES),
-        no_args_is_help=False,
-        add_completion=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
+    def make_group(name: str, help: str, **settings: Any) -> typer.Typer:
+        return typer.Typer(name=name, help=help, pretty_exceptions_enable=False, rich_markup_mode=None, **settings)
+
+    app = make_group("brinell", "How large must a change be until a classifier errs?", cls=Verbs)
     app.callback()(_root)
+    groups = {name: make_group(name, help) for name, help in GROUPS.items()}
+    for name, group in groups.items():
+        app.add_typer(group, name=name)
     for name, entry in register.commands().items():
-        if verb in (None, name):
+        first, _, word = name.partition(" ")
+        place = groups.get(first, app)
+        if verb in (None, first):
             study = register.load(name)
-            app.command(name, epilog=epilog(study.examples))(function_of(study, entry.help))
+            place.command(word or name, cls=HelpByPanel, epilog=epilog(study.examples))(function_of(study, entry.help))
         else:
-            app.command(name, help=entry.help)(_placeholder)
+            place.command(word or name, help=entry.help)(_placeholder)
     return app
 
 
@@ -70,10 +102,11 @@ def _version(requested: bool) -> None:
 
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every stage; show the trace of a failure.")] = False,
+    trust: Annotated[Path | None, typer.Option(metavar="DIR", help="Use the code and files that a folder names.")] = None,
 ) -> None:
-    LOUDNESS.quiet, LOUDNESS.verbose = quiet, verbose
+    ROOT.quiet, ROOT.verbose, ROOT.trust = quiet, verbose, None if trust is None else user_path(trust)
 
 
 def main() -> None:
@@ -81,7 +114,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-        command_line(next((word for word in words[1:] if word in register.commands()), None))(
+        command_line(verb_of(words[1:]) or None)(
             arguments, prog_name="brinell"
         )  # a shell asks for words; it ends the process itself
 
@@ -95,15 +128,15 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
-    LOUDNESS.quiet = LOUDNESS.verbose = False
+    ROOT.quiet, ROOT.verbose, ROOT.trust = False, False, None
     if not arguments:
         show(GREETING)
         return 0
     try:
-        first = next((word for word in arguments if not word.startswith("-")), "")
-        if first:
-            register.load(first)  # which names the nearest command where there is none
-        commands: Any = get_command(command_line(first or None))
+        verb = verb_of(arguments)
+        if verb and verb not in GROUPS:
+            register.load(verb)  # which names the nearest command where there is none
+        commands: Any = get_command(command_line(verb or None))
         code = commands(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
@@ -131,7 +164,7 @@ def _report_failure(error: Exception) -> int:
     if hasattr(error, "format_message"):  # a wrong option or argument
         say(f"error: {error.format_message()}")
         return 2
-    if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
+    if ROOT.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error
     if isinstance(error, MemoryError):
         say("error: this machine has too little memory for it: give a smaller --batch-size or fewer --samples")

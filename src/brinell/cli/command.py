@@ -1,6 +1,7 @@
 """Turns a record of the register into a command: its options are the fields of its request and those that all commands share."""
 
 import inspect
+import itertools
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,8 +11,9 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
-from brinell.cli.options import LOUDNESS, ON, TRUST, Json, Quiet, Verbose, say, show, show_json
+from brinell.cli.options import ON, ROOT, Json, say, show, show_json
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
@@ -20,6 +22,8 @@ from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
 from brinell.studies.register import of_data
 
+FIRST = 12
+"""Options of a command that its help shows first."""
 SETTINGS_FILE = "run.toml"
 """The file of settings in a folder of results, with which --resume goes on."""
 
@@ -37,7 +41,6 @@ class Command:
     out: Path | None
     resume: bool
     json: bool
-    trust: Path | None
     on: str | None = None
     resume_command: str = field(default="", init=False)
     """Command that resumes an interrupted run; empty until there is something to resume."""
@@ -70,7 +73,7 @@ class Command:
 
         study, request = self.study, self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
-        with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose) as progress:
+        with LiveProgress(quiet=ROOT.quiet, verbose=ROOT.verbose) as progress:
             call = Call(
                 study=study,
                 request=request,
@@ -79,7 +82,7 @@ class Command:
                 progress=progress,
                 out=self.out,
                 resume=self.resume,
-                trust=self.trust,
+                trust=ROOT.trust,
                 on=self.on,
                 begin=lambda path: self._begin(request, path),
             )
@@ -92,7 +95,7 @@ class Command:
         else:
             for line in self.study.resolve(self.study.lines)(result):
                 show(line)
-        return int(result.exit_code) if self.study.passes else 0
+        return int(getattr(result, "exit_code", 0))
 
     def _begin(self, request: BaseRequest, path: Path) -> None:
         """Note the command that resumes this run, for the message about an interruption."""
@@ -124,7 +127,7 @@ class Command:
                 return {}
             from brinell.store.trust import check_settings
 
-            check_settings(file, self.trust, self.out if self.file is None else None)
+            check_settings(file, ROOT.trust, self.out if self.file is None else None)
             return toml.load(file)
 
     @contextmanager
@@ -151,11 +154,8 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
 
     def command(**words: Any) -> int:
-        names = ("file", "out", "resume", "json", "trust", "on")
-        file, out, resume, json, trust, on = (words.pop(name, None) for name in names)
-        file, out, trust = (None if path is None else user_path(path) for path in (file, out, trust))
-        LOUDNESS.quiet |= words.pop("quiet")
-        LOUDNESS.verbose |= words.pop("verbose")
+        file, out, resume, json, on = (words.pop(name, None) for name in ("file", "out", "resume", "json", "on"))
+        file, out = (None if path is None else user_path(path) for path in (file, out))
         first = next(iter(study.positional), "")
         value_of_first = words.get(first, "")
         argument = value_of_first[0] if isinstance(value_of_first, list) and len(value_of_first) == 1 else value_of_first
@@ -166,9 +166,9 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
-        return Command(study, values, options, file, out, bool(resume), bool(json), trust, on).execute()
+        return Command(study, values, options, file, out, bool(resume), bool(json), on).execute()
 
-    parameters = [*(_file() if takes_file else ()), *_settings(study), *_shared(study)]
+    parameters = [*(_file() if takes_file else ()), *_settings(study)]
     command.__doc__ = help
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -196,27 +196,21 @@ def _file() -> Iterator[inspect.Parameter]:
     yield _parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)
 
 
-def _settings(study: Study) -> list[inspect.Parameter]:
-    """The options of a study's own, those without a name first."""
-    parameters = {key: _option(key, field, study) for key, field in study.fields().items()}
-    first = [parameters.pop(key) for key in study.positional]
-    return [*first, *parameters.values()]
-
-
-def _shared(study: Study) -> Iterator[inspect.Parameter]:
-    """The options that commands have in common."""
+def _settings(study: Study) -> Iterator[inspect.Parameter]:
+    """The parameters of a study in the order of its help: those without a name, the most important ones, the others."""
+    own = {key: _option(key, field, study) for key, field in study.fields().items()}
+    yield from (own.pop(key) for key in study.positional)
+    yield from itertools.islice(own.values(), FIRST - 2)
     if study.output is Output.FILE:
         yield _parameter("out", Path, typer.Option(help=study.out), ...)
     elif study.output is Output.FOLDER:
         yield _parameter("out", Path | None, typer.Option(help=study.out), None)
+    yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
+    yield from itertools.islice(own.values(), FIRST - 2, None)
     if study.resume:
         yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
     if study.workers:
         yield _parameter("on", str | None, typer.Option(metavar="SYSTEM", help=ON), None)
-    if study.foreign or (study.resume and study.output is Output.FOLDER):
-        yield _parameter("trust", Path | None, typer.Option(help=TRUST), None)
-    for name, hint in {"json": Json, "quiet": Quiet, "verbose": Verbose}.items():
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=False)
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
@@ -264,6 +258,25 @@ def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Paramet
     """A keyword of the command."""
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value)
+
+
+class HelpByPanel(TyperCommand):
+    """A command whose help shows its most important options first and the others under «Advanced»."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options."""
+        panels: dict[str, list[Any]] = {"Arguments": [], "Options": [], "Advanced": []}
+        options = 0
+        for parameter in self.get_params(ctx):
+            is_option = parameter.param_type_name == "option"
+            options += is_option
+            title = "Arguments" if not is_option else "Options" if options <= FIRST else "Advanced"
+            if (record := parameter.get_help_record(ctx)) is not None:
+                panels[title].append(record)
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 def epilog(examples: Iterable[str]) -> str:

@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,25 +13,32 @@ from pydantic import BaseModel
 
 from brinell.core.outward import printable
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors, and nothing else.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Name every stage, those with nothing to do too; show the trace of a failure.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 ON = "Let workers on Ray do the work: ray (on this machine) or ray:ADDRESS (a cluster); with --device cuda each has a GPU."
-TRUST = "A folder you trust: Brinell may load the files and run the code that it refers to. A parent folder works too."
 
 
 @dataclass
-class Loudness:
-    """Amount of messages that a command prints."""
+class Root:
+    """The options before the verb, which hold for every command."""
 
     quiet: bool = False
     verbose: bool = False
+    trust: Path | None = None
 
 
-LOUDNESS = Loudness()
-"""Loudness of the running command; `brinell.cli.run` resets it for each command."""
+ROOT = Root()
+"""Those of the running command; `brinell.cli.run` resets them for each command."""
+
+
+def verb_of(arguments: Sequence[str]) -> str:
+    """The first word that is no option of the root; empty for none."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--trust":
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def show_json(result: BaseModel) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from brinell.cli.options import say
+from brinell.cli.options import say, verb_of
 
 FORWARDED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 
 def exit_code_without_answer(arguments: Sequence[str]) -> int:
     """The exit code of a command that ended without an answer: 1 for a verification, which did not pass; otherwise 3."""
-    return 1 if next((word for word in arguments if not word.startswith("-")), "") == "verify" else 3
+    return 1 if verb_of(arguments) == "verify" else 3
 
 
 def run_supervised(work: Callable[[], int], fallback: int) -> int:

@@ -1,4 +1,4 @@
-"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written by `brinell train-metric`).
+"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written by `brinell train metric`).
 
 The distance is the Euclidean one between the embeddings of an input and of its clean version, and eps is measured in it. Such a
 ball has no closed form: in pixels it may extend far along changes that the network ignores, up to the bounds of the data. It
@@ -102,7 +102,7 @@ class Embedding:
             RequestError: no file, a damaged one, inputs of another shape, or columns that may not change.
         """
         if not self.path:
-            raise RequestError("the norm embedding names no file: write embedding:FILE, as brinell train-metric wrote it")
+            raise RequestError("the norm embedding names no file: write embedding:FILE, as brinell train metric wrote it")
         if domain.movable is not None:
             raise RequestError("an embedding sees whole inputs, and some columns of this table are fixed: choose another norm")
         if self._loaded.shape != domain.shape:
@@ -201,14 +201,14 @@ class Embedding:
 
 def _load(file: Path) -> _Loaded:
     if not file.is_file():
-        raise RequestError(f"there is no file {file}: make it with brinell train-metric --out {file}")
+        raise RequestError(f"there is no file {file}: make it with brinell train metric --out {file}")
     try:
         texts, arrays, content = stored.read(file, MOST)
         facts = json.loads(texts.get("brinell", "{}"))
     except (ValueError, OSError, RecursionError) as error:
         raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("kind") != "embedding":
-        raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
+        raise RequestError(f"{file} holds no embedding of this version: make it with brinell train metric")
     try:
         if problem := fault(facts, _Header):
             raise ValueError(problem)

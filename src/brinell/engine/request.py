@@ -153,9 +153,6 @@ class Request(BaseRequest):
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the module, FILE.onnx, FILE.skops, or by
     name as digits-cnn, timm:NAME?weights=FILE and what `brinell plugins model` lists."""
-    surrogate: tuple[ModelSpec, ...] = ()
-    """A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the
-    model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it."""
     norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
     eps: Annotated[Budgets | None, JOINED] = None
@@ -164,26 +161,29 @@ class Request(BaseRequest):
     attack: tuple[AttackSpec, ...] = ("fast",)
     """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
     pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all where there are fewer."""
     targeted: str | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
-    reject_class: str | None = None
-    """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
-    a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
+    queries: int | None = Field(default=None, ge=1)
+    """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
+    seed: Seed = 0
+    device: Device = "auto"
+    surrogate: tuple[ModelSpec, ...] = ()
+    """A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the
+    model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it."""
     criterion: str | None = None
     """A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than
     0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do
     not meet it, which is not robust accuracy. Default: misclassification."""
-    samples: SampleCount = None
-    """The number of samples, or all. Default: 1000, or all where there are fewer."""
+    reject_class: str | None = None
+    """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
+    a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
     select: Literal["first", "stratified", "random"] | None = None
     """The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist,
     cifar10, bench, digits), stratified for all other data."""
-    seed: Seed = 0
     batch_size: BatchSize = 128
-    queries: int | None = Field(default=None, ge=1)
-    """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
     precision: Literal["float32", "tf32"] = "float32"
     """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in
     float32."""
-    device: Device = "auto"

@@ -36,7 +36,7 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
     if learned and names and tuple(learned) != tuple(names):
         raise RequestError(
             f"{model.name} tells {short(', '.join(learned))} apart, and {data} has {short(', '.join(names))}: train a policy on "
-            "this data by brinell train-agent, or leave out policy="
+            "this data by brinell train agent, or leave out policy="
         )
 
 

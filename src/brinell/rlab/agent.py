@@ -126,22 +126,22 @@ def load(path: Path) -> Agent:
     """
     if not path.is_file():
         raise RequestError(
-            f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train-agent` wrote"
+            f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train agent` wrote"
         )
     try:
         header, arrays, _ = stored.read(path)
         head = json.loads(header["brinell"])
         version = head["format"], head["features"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote") from None
+        raise RequestError(f"{path} is no policy: name a file that `brinell train agent` wrote") from None
     if version != (FORMAT, PATCH_FEATURES):
-        raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
+        raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train agent`")
     if reason := fault(head, Header):
-        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train-agent`")
+        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train agent`")
     try:
         return _assembled(path, Header.model_validate(head), {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train-agent`") from None
+        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train agent`") from None
 
 
 def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:

@@ -112,7 +112,7 @@ def refusal(folder: Path) -> RequestError:
     """The error about a folder from elsewhere."""
     return RequestError(
         f"{folder} was not made by you, or was moved or edited, and what it names would be run or opened: look at its request, "
-        f"then add {option('trust', str(folder))}"
+        f"then give {option('trust', str(folder))}, before the verb of a command"
     )
 
 

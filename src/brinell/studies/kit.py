@@ -42,6 +42,8 @@ WORK = "brinell.studies.work"
 """The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
 SERVING = "brinell.studies.serving:open_pool"
 """The function that starts the workers of a call, named for the same reason."""
+GROUPS = {"train": "Train an agent of the attack rlab, a generator of inputs, or a learned distance."}
+"""Groups of commands by their first word."""
 FRESH = "The folder of the results. Default: a fresh one under runs/."
 RESUME = "Go on with what --out holds."
 
@@ -106,7 +108,7 @@ class Study:
     """The package of the study: `__name__` of the module that holds the record."""
     verb: str
     """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens. A verb of
-    two words has no command: it is a folder that the command of the first word writes."""
+    two words is a command of a group, or has none: it is a folder that the command of the first word writes."""
     request: type[BaseRequest]
     """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
@@ -128,7 +130,7 @@ class Study:
     summarise: Reference | None = None
     """`(Folder) -> result`, a `FolderResult`, from the records alone."""
     result: Reference
-    """The type of the result, a pydantic model: what `--json` prints."""
+    """The type of the result, a pydantic model: what `--json` prints. Its property `exit_code`, if any, is the command's."""
     printed: Reference | None = None
     """The type of what `--json` prints, where it is not all of the result."""
     more_schemas: tuple[tuple[str, Reference], ...] = ()
@@ -179,8 +181,6 @@ class Study:
     """True if workers on other machines can do the work. Default: where it consists of pieces."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that change no row of the pieces: a folder may be resumed with others."""
-    foreign: bool = False
-    """True if the study reads a folder that may come from elsewhere and that names models and data."""
     needs_inputs: bool = False
     """True if the Python call requires a model and data, although the command has defaults for both."""
     warnings: Reference | None = None
@@ -188,10 +188,6 @@ class Study:
     halves: bool = False
     """True if no row depends on the batch size and the parts of the work do not either, so that a call that runs out of memory
     goes on with half of it. An audit sees to this itself."""
-    live: bool = False
-    """True if progress messages must be visible while the study runs."""
-    passes: bool = False
-    """True if the result has a property `exit_code`, which decides how the command ends."""
     call: bool = True
     """Whether Python calls it by the name of the verb."""
 
@@ -254,12 +250,13 @@ class Study:
     @property
     def name(self) -> str:
         """The name of the Python call."""
-        return self.command.replace("-", "_")
+        return self.command.replace("-", "_").replace(" ", "_")
 
     @property
     def command(self) -> str:
         """The command as one types it after `brinell`."""
-        return self.verb.partition(" ")[0]
+        first = self.verb.partition(" ")[0]
+        return self.verb if first in GROUPS else first
 
     def resolve(self, reference: Reference | None) -> Any:
         """The object that a reference names.

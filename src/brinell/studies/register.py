@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
-from brinell.studies.kit import Study
+from brinell.studies.kit import GROUPS, Study
 
 GROUP = "brinell.study"
 """The entry points by which an installed package names its studies: the verb, and the package that holds the record."""
@@ -58,7 +58,7 @@ def entries() -> dict[str, Entry]:
 
 def commands() -> dict[str, Entry]:
     """The entries of the verbs that have a command."""
-    return {verb: entry for verb, entry in entries().items() if " " not in verb}
+    return {verb: entry for verb, entry in entries().items() if " " not in verb or verb.partition(" ")[0] in GROUPS}
 
 
 def load(verb: str) -> Study:
@@ -136,7 +136,7 @@ def schemas() -> dict[str, Any]:
     """Types that the commands print with --json, by the name of their schema: the verb, or an additional schema of a study."""
     types = {}
     for verb, study in studies().items():
-        types[verb] = study.resolve(study.printed or study.result)
+        types[verb.replace(" ", "-")] = study.resolve(study.printed or study.result)
         types |= {name: study.resolve(reference) for name, reference in study.more_schemas}
     return dict(sorted(types.items()))
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from brinell import calls
 from brinell.cli.command import Command, function_of
-from brinell.cli.options import LOUDNESS
+from brinell.cli.options import ROOT
 from brinell.core.errors import BrinellError, RequestError
 from brinell.engine import toml
 from brinell.engine.progress import SilentProgress
@@ -272,7 +272,7 @@ def check_command(run: FinishedRun) -> None:
         _stop(run, out)
     values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(exclude_unset=True)
     options = settings_texts({name: value for name, value in run.example.items() if name not in values})
-    with redirect_stdout(StringIO()) as printed, mock.patch.object(LOUDNESS, "quiet", True):
+    with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
         Command(study, values, options, None, out, bool(study.resume), True, None).execute()
     way = "after a stop of the call and a resume by the command" if study.resume else "by the command than by the call"
     _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")

@@ -144,7 +144,8 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
     words = [
-        "train-agent",
+        "train",
+        "agent",
         "--out",
         str(out),
         "--samples",
@@ -193,12 +194,12 @@ def test_bad_requests_end_in_one_line(tmp_path, capsys, subtests):
             folder = tmp_path / str(number)
             folder.mkdir()
             out = folder / "agent.safetensors"
-            assert run(["train-agent", "--out", str(out), *arguments]) == 2
+            assert run(["train", "agent", "--out", str(out), *arguments]) == 2
             error_lines = capsys.readouterr().err.strip().splitlines()
             assert len(error_lines) == 1
             assert message in error_lines[0]
             assert not out.exists()
-    assert run(["train-agent", "--out", str(tmp_path / "agent.pkl")]) == 2
+    assert run(["train", "agent", "--out", str(tmp_path / "agent.pkl")]) == 2
     assert "end it with .safetensors" in capsys.readouterr().err
     (tmp_path / "other.safetensors").write_bytes(b"not a policy")
     for name in ("other", "missing"):
@@ -222,7 +223,7 @@ def test_train_agent_prints_json(tmp_path, capsys):
         "--surrogates",
         "0",
     ]
-    assert run(["train-agent", "--out", str(out), *arguments]) == 0
+    assert run(["train", "agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)
     assert answer["training_queries"]["first_looks"] == 80 + 16

@@ -116,7 +116,7 @@ def test_pictures_without_objects_are_no_data(tmp_path, capsys):
     data = brinell.data(x, masks=masks, classes=["dark", "bright"])
     with pytest.raises(BrinellError, check=refused("studies.agent.run._open_subject")):
         brinell.train_agent(Threshold(), data, out=tmp_path / "p.safetensors", criterion="gone:dark", **SHORT)
-    assert cli(["train-agent", "--out", str(tmp_path / "q.safetensors"), "--criterion", "pixels"]) == 2
+    assert cli(["train", "agent", "--out", str(tmp_path / "q.safetensors"), "--criterion", "pixels"]) == 2
     assert "--criterion is for masks and boxes" in capsys.readouterr().err
 
 

@@ -18,5 +18,5 @@ def workspace(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hardened_run(workspace):
     folder = workspace / "done"
-    assert cli(harden_arguments(workspace, folder, "--quiet")) == 0
+    assert cli(harden_arguments(workspace, folder)) == 0
     return folder

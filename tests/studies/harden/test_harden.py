@@ -89,7 +89,7 @@ def test_an_interrupted_hardening_resumes_with_equal_weights(workspace, tmp_path
         patch.setattr(Loop, "_step", stopped_step)
         assert cli(harden_arguments(workspace, folder)) == 130
     assert f"go on with brinell harden --resume --out {folder}" in capsys.readouterr().err
-    assert cli(["harden", "--resume", "--out", str(folder), "--quiet"]) == 0
+    assert cli(["harden", "--resume", "--out", str(folder)]) == 0
     weights, resumed_weights = (load_file(path / "network-hardened.safetensors") for path in (hardened_run, folder))
     assert all(torch.equal(weights[name], resumed_weights[name]) for name in weights)
     assert brinell.open(folder).after.robust_accuracy[-1].k == 60
@@ -101,7 +101,7 @@ def test_the_seed_determines_random_initialisation(workspace, tmp_path):
         assert (
             cli(
                 harden_arguments(
-                    workspace, tmp_path / name, "--epochs", "1", "--seed", seed, "--samples", "10", "--quiet", model="by_chance"
+                    workspace, tmp_path / name, "--epochs", "1", "--seed", seed, "--samples", "10", model="by_chance"
                 )
             )
             == 0
@@ -209,7 +209,7 @@ def test_verify_takes_the_training_on_trust(hardened_run, capsys):
 
 @pytest.mark.slow
 def test_lazy_layers_take_the_hardened_weights(workspace, tmp_path):
-    assert cli(harden_arguments(workspace, tmp_path / "out", "--epochs", "1", "--quiet", model="lazy")) == 0
+    assert cli(harden_arguments(workspace, tmp_path / "out", "--epochs", "1", model="lazy")) == 0
     weights = load_file(tmp_path / "out" / "lazy-hardened.safetensors")
     assert weights["1.weight"].shape == (2, 3)
 
@@ -237,7 +237,7 @@ def test_autocast_around_a_hardening_is_ignored(tmp_path):
 @pytest.mark.slow
 def test_the_training_budget_is_audited(workspace, tmp_path):
     folder = tmp_path / "out"
-    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--quiet", "--eps", "0.1")) == 0
+    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--eps", "0.1")) == 0
     assert brinell.open(folder).after.eps == [0, 0.1, 0.15]
 
 
@@ -245,7 +245,7 @@ def test_the_training_budget_is_audited(workspace, tmp_path):
 def test_a_name_with_a_slash_makes_no_folder(tmp_path):
     folder = tmp_path / "out"
     spec = ["--model", "digits-cnn?name=a/b", "--recipe", "plain", "--epochs", "0.1", "--samples", "10", "--attack", "fgsm"]
-    assert cli(["harden", *spec, "--budgets", "0,0.1", "--eps", "0.1", "--out", str(folder), "--quiet"]) == 0
+    assert cli(["harden", *spec, "--budgets", "0,0.1", "--eps", "0.1", "--out", str(folder)]) == 0
     assert (
         Path(brinell.open(folder).weights) == folder / "a_b-hardened.safetensors"
         and (folder / "a_b-hardened.safetensors").is_file()

@@ -72,12 +72,12 @@ def test_invalid_requests_are_rejected(workspace, tmp_path, capsys, subtests):
 @pytest.mark.slow
 def test_a_resume_with_other_settings_is_rejected_before_writing(workspace, tmp_path, capsys):
     folder = tmp_path / "out"
-    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "20", "--quiet")) == 0
+    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "20")) == 0
     contents = {name: (folder / name).read_bytes() for name in ("run.toml", "manifest.json")}
     assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--resume")) == 2
     assert "holds another harden study (samples was 20 and is 10)" in capsys.readouterr().err
     assert {name: (folder / name).read_bytes() for name in contents} == contents
-    assert cli(["harden", "--resume", "--out", str(folder), "--quiet"]) == 0
+    assert cli(["harden", "--resume", "--out", str(folder)]) == 0
 
 
 def test_the_folder_of_an_audit_is_not_overwritten(workspace, tmp_path, hardened_run, capsys):

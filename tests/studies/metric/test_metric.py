@@ -86,7 +86,7 @@ def test_networks_are_small_for_every_kind(subtests):
 def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     """Train, look at what is said, and attack within the ball."""
     out = tmp_path / "digits.safetensors"
-    code = cli(["train-metric", "--out", str(out), "--test", "digits?split=test", "--steps", "60", "--json"])
+    code = cli(["train", "metric", "--out", str(out), "--test", "digits?split=test", "--steps", "60", "--json"])
     answer = json.loads(capsys.readouterr().out)
     assert code == 0 and out.stat().st_size == answer["bytes"] < 1e6
     assert answer["auc"]["low"] > 0 and answer["auc"]["embedding"] > answer["auc"]["pixels"] > 0.5

@@ -39,7 +39,7 @@ def _work_in_folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory):
     file = tmp_path_factory.mktemp("generator") / "digits.safetensors"
-    assert cli(["train-generator", "--out", str(file), "--width", "8", "--steps", "320", "--rate", "0.004"]) == 0
+    assert cli(["train", "generator", "--out", str(file), "--width", "8", "--steps", "320", "--rate", "0.004"]) == 0
     return file
 
 
@@ -214,8 +214,8 @@ def test_data_that_do_not_fit(tmp_path, capsys):
     np.savez(tmp_path / "vector.npz", x=x.reshape(40, -1), y=np.arange(40) % 2)
     assert "--generator is missing" in refusal_line(capsys, ["unrestricted"])
     for data, message in (("poor", "too few"), ("flat", "are equal"), ("vector", "draws images")):
-        assert message in refusal_line(capsys, ["train-generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"])
-    assert "end it with" in refusal_line(capsys, ["train-generator", "--out", "g.bin"])
+        assert message in refusal_line(capsys, ["train", "generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"])
+    assert "end it with" in refusal_line(capsys, ["train", "generator", "--out", "g.bin"])
 
 
 def test_a_damaged_folder(run_folder, tmp_path, capsys):

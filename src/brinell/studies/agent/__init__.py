@@ -29,7 +29,7 @@ TRAINING = "the training: that it makes the stored weights, its settings, its hi
 
 
 class TrainAgentRequest(BaseRequest):
-    """The settings of `brinell train-agent`."""
+    """The settings of `brinell train agent`."""
 
     data: DataSpec = "digits?split=train"
     """The inputs to train on; those that are audited later should not be among them."""
@@ -74,7 +74,7 @@ class TrainAgentRequest(BaseRequest):
 
 STUDY = Study(
     package=__name__,
-    verb="train-agent",
+    verb="train agent",
     request=TrainAgentRequest,
     run="run:carry_out",
     result="result:AgentResult",
@@ -94,7 +94,7 @@ STUDY = Study(
     resume="Go on with the policy in --out, if there is one.",
     truth=True,
     examples=(
-        "brinell train-agent --data FILE.npz --model model.py:factory --out policy.safetensors",
-        "brinell train-agent --data masks:FOLDER --model model.py:segmentation --norm l2 --eps 2 --out policy.safetensors",
+        "brinell train agent --data FILE.npz --model model.py:factory --out policy.safetensors",
+        "brinell train agent --data masks:FOLDER --model model.py:segmentation --norm l2 --eps 2 --out policy.safetensors",
     ),
 )

@@ -42,7 +42,7 @@ class AgentSurrogate(Result):
 
 
 class AgentResult(ReportedResult):
-    """What `brinell train-agent --json` prints."""
+    """What `brinell train agent --json` prints."""
 
     policy: str
     """The policy file."""
@@ -66,7 +66,7 @@ class AgentResult(ReportedResult):
         verdict = [] if self.validation is None else [f"{self.validation.verdict[0].upper()}{self.validation.verdict[1:]}."]
         warned = self.validation is not None and self.validation.warning
         return Report(
-            verb="train-agent",
+            verb="train agent",
             title="Policy",
             subject=self.policy,
             sentences=[*verdict, learned],

@@ -27,7 +27,6 @@ STUDY = Study(
     of_pictures="dense",
     memory=("model", "data", "detector_data"),
     warnings="result:failures",
-    passes=True,
     workers=True,
     examples=(
         "brinell audit --samples 100",

@@ -15,8 +15,6 @@ STUDY = Study(
     lines="terminal:lines",
     positional=("folder",),
     out="The folder of the site. A site that is there is brought up to date. Default: a fresh one under runs/.",
-    foreign=True,
-    live=True,
     examples=(
         "brinell board runs --out site",
         "brinell board RUN_A RUN_B CERTIFICATE --out site",

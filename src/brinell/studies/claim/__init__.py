@@ -20,7 +20,6 @@ STUDY = Study(
     claimed=(("manifest.json:verification", "what the verification of the run found, which brinell verify RUN finds again"),),
     positional=("run",),
     within="run",
-    foreign=True,
     examples=(
         "brinell claim RUN",
         "brinell claim RUN --eps 8/255 --against robustbench",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from brinell.analysis.compare import Side
+from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
@@ -10,7 +11,7 @@ from brinell.engine.job import settings_text
 from brinell.engine.plan import Plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request
-from brinell.store.files import digest, write_text
+from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit

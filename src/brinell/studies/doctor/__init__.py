@@ -19,7 +19,6 @@ STUDY = Study(
     result="result:DoctorResult",
     lines="result:lines",
     output=Output.ANSWER_ONLY,
-    passes=True,
     examples=("brinell doctor", "brinell doctor --json"),
 )
 """The state of an installation."""

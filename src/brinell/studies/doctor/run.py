@@ -26,7 +26,7 @@ PURPOSES = {
     "video": "videos in files",
     "http": "models behind a server",
     "pandas": "result.to_pandas()",
-    "metric": "brinell train-metric",
+    "metric": "brinell train metric",
     "gym": "agents of other libraries",
     "ray": "workers on Ray, --on ray",
 }

@@ -62,7 +62,6 @@ STUDY = Study(
     summarise="result:summarise",
     result="result:ExplainResult",
     within="run",
-    foreign=True,
     truth=True,
     examples=(
         "brinell explain --samples 20",

@@ -16,7 +16,6 @@ STUDY = Study(
     lines="terminal:lines",
     positional=("run",),
     output=Output.ANSWER_ONLY,
-    passes=True,
     examples=(
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",

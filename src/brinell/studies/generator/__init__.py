@@ -10,7 +10,7 @@ from brinell.studies.kit import Output, Study
 
 
 class TrainGeneratorRequest(BaseRequest):
-    """The settings of `brinell train-generator`."""
+    """The settings of `brinell train generator`."""
 
     data: DataSpec = "digits?split=train"
     """The images to train on: the training data of the models."""
@@ -32,11 +32,11 @@ class TrainGeneratorRequest(BaseRequest):
 
 STUDY = Study(
     package=__name__,
-    verb="train-generator",
+    verb="train generator",
     request=TrainGeneratorRequest,
     run="run:carry_out",
     result="result:GeneratorResult",
     output=Output.FILE,
     out="The file to write; name it in brinell unrestricted as --generator FILE.",
-    examples=("brinell train-generator --data TRAIN.npz --out generator.safetensors",),
+    examples=("brinell train generator --data TRAIN.npz --out generator.safetensors",),
 )

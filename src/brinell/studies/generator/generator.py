@@ -103,21 +103,21 @@ def load(path: Path) -> GenerativeModel:
         RequestError: no such file, not one of ours, damaged, or of another version.
     """
     if not path.is_file():
-        raise RequestError(f"there is no generator {str(path)!r}: brinell train-generator --out {path} makes one")
+        raise RequestError(f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one")
     try:
         texts, arrays, _ = stored.read(path, MOST)
         header = json.loads(texts["brinell.generator"])
         version = header["format"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        raise RequestError(f"{path} is no generator: name a file that brinell train-generator wrote") from None
+        raise RequestError(f"{path} is no generator: name a file that brinell train generator wrote") from None
     if version != FORMAT:
-        raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train-generator")
+        raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train generator")
     try:
         if problem := fault(header, Header):
             raise ValueError(problem)
         return _assemble(Header.model_validate(header), {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train-generator") from None
+        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train generator") from None
 
 
 def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:

@@ -8,7 +8,7 @@ from brinell.studies.result import ReportedResult
 
 
 class GeneratorResult(ReportedResult):
-    """What `brinell train-generator --json` prints."""
+    """What `brinell train generator --json` prints."""
 
     generator: str
     """The file."""
@@ -27,7 +27,7 @@ class GeneratorResult(ReportedResult):
         """What the terminal says."""
         words = ("brinell", "unrestricted", "--data", self.data, "--generator", self.generator)
         return Report(
-            verb="train-generator",
+            verb="train generator",
             title="Generator",
             subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}",
             sentences=[

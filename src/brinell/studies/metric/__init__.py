@@ -9,7 +9,7 @@ from brinell.studies.kit import Output, Study
 
 
 class MetricRequest(BaseRequest):
-    """The settings of `brinell train-metric`."""
+    """The settings of `brinell train metric`."""
 
     data: DataSpec = "digits?split=train"
     """The data to train on."""
@@ -31,12 +31,12 @@ class MetricRequest(BaseRequest):
 
 STUDY = Study(
     package=__name__,
-    verb="train-metric",
+    verb="train metric",
     request=MetricRequest,
     run="run:carry_out",
     result="result:MetricResult",
     memory=("data", "test"),
     output=Output.FILE,
     out="The file to write; name it in brinell audit as --norm embedding:FILE.",
-    examples=("brinell train-metric --data FILE.npz --out distance.safetensors",),
+    examples=("brinell train metric --data FILE.npz --out distance.safetensors",),
 )

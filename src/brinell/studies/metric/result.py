@@ -22,7 +22,7 @@ class Limits(Result):
 
 
 class MetricResult(ReportedResult):
-    """What `brinell train-metric --json` prints."""
+    """What `brinell train metric --json` prints."""
 
     embedding: str
     """The file, for `--norm embedding:FILE`."""
@@ -60,7 +60,7 @@ class MetricResult(ReportedResult):
         auc = self.auc
         interval = "no interval" if auc["low"] is None else f"{auc['low']:.4f} to {auc['high']:.4f}"
         return Report(
-            verb="train-metric",
+            verb="train metric",
             title="Learned distance",
             subject=f"{counted(self.bytes, 'byte')}, digest {self.digest}; trained on {counted(self.trained_on, 'sample')} of "
             f"{self.data} in {seconds(self.seconds)}",

@@ -19,7 +19,7 @@ class UnrestrictedRequest(BaseRequest):
     judge: tuple[ModelSpec, ...] = ()
     """A judge: a further model that predicts the class of each input and is never attacked."""
     generator: File = ""
-    """A generator file, written by brinell train-generator."""
+    """A generator file, written by brinell train generator."""
     per_class: int = Field(default=20, ge=1, le=100_000)
     """Number of attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)

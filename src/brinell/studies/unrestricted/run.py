@@ -73,7 +73,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     """
     request: UnrestrictedRequest = call.request
     if not request.generator:
-        raise RequestError("--generator is missing: train one with brinell train-generator --out generator.safetensors")
+        raise RequestError("--generator is missing: train one with brinell train generator --out generator.safetensors")
     generator = load(Path(request.generator))
     unset: dict[str, Any] = {"intended": torch.zeros(0), "target": None}
     plan = open_plan(call, UnrestrictedPlan, more_models=("judge",), request=request, generator=generator, **unset)

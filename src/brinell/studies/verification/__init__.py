@@ -15,7 +15,5 @@ STUDY = Study(
     positional=("run",),
     data_of="run:data_of",
     output=Output.ANSWER_ONLY,
-    foreign=True,
-    passes=True,
     examples=("brinell verify RUN", "brinell verify RUN --signed-by signers"),
 )
