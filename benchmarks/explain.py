@@ -133,7 +133,7 @@ def format_mean(measured: Any) -> str:
 
 def main() -> None:
     """One network on one part of the images."""
-    counts = {"images": 40, "each": 3, "steps": 0, "copies": 0}
+    counts = {"images": 40, "each": 3, "steps": 0}
     choices = {"part": ("judge", "tune"), "truth": ("masks", "boxes", "none")}
     options = measure.arguments(__doc__, network="squeezenet1_0", **choices, **counts, methods=list(METHODS), bf16=False, out="")
     net = measure.subject(options.network).module()
@@ -143,8 +143,8 @@ def main() -> None:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=masks, groups=np.array(groups))
         settings = {"samples": len(x), "select": "first", "batch_size": 64, "device": "cpu", "progress": True}
-        settings |= {"steps": options.steps, "copies": options.copies, "method": tuple(options.methods)}
-        known = None if options.truth == "none" else f"npz:{truth}"
+        settings |= {"steps": options.steps, "method": tuple(options.methods)}
+        known = None if options.truth == "none" else str(truth)
         result = brinell.explain(module, (x, y), truth=known, out=options.out or Path(folder) / "run", **settings)
         if options.truth == "none":
             followed(options, result)

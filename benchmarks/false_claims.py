@@ -51,7 +51,7 @@ def errors_of_explain(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             return any(map(significant, holm([_p(mean_difference(gap, groups)) for gap in gaps(9)])))
 
         yield Row("explain: a method is faithful (9 methods)", size, _rate_of(faithful, repetitions // 2))
-        yield Row("explain: above or below another, forgets (9 methods)", size, _rate_of(above, repetitions // 2))
+        yield Row("explain: above or below another (9 methods)", size, _rate_of(above, repetitions // 2))
 
 
 def errors_of_study(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:

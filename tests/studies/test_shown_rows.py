@@ -154,24 +154,18 @@ def test_dense_transfer(tmp_path):
 
 
 def test_explain(explain_run, tmp_path):
-    """Three methods on ten pictures, with controls, a cascade and ground truth."""
+    """Three methods on ten pictures, with controls and ground truth."""
     names, samples, rng = ("rlab", "gradient", "centre"), (2, 3, 5, 7, 11, 13, 17, 19, 23, 29), np.random.default_rng(5)
     maps, inputs, parts = {}, {}, []
     for sample in samples:
-        inputs[str(sample)] = rng.random((1, 8, 8)).astype(np.float32)
-        inputs[f"{sample}/truth"] = (rng.random((8, 8)) < 0.3).astype(np.uint8)
+        inputs[f"input/{sample}"] = rng.random((1, 8, 8)).astype(np.float32)
+        inputs[f"truth/{sample}"] = (rng.random((8, 8)) < 0.3).astype(np.uint8)
         for number, name in enumerate(names):
             maps[f"map/{name}/{sample}"] = rng.random((8, 8)).astype(np.float32)
-            maps[f"cascade/{name}/{sample}"] = rng.random(2) - 0.3 * number
             for control in ("", explain.BLURRED, explain.INVERSE):
                 lead = (0.5 - 0.2 * number) * (1 - bool(control))
                 measures = {measure: 0.4 * rng.random() + 0.3 for measure in explain.MEASURES}
-                measures |= {
-                    "insertion": min(measures["insertion"] + lead, 1.0),
-                    "similarity": 0.2 * rng.random() + 0.3 * number + 0.1,
-                }
-                if control:
-                    measures = {key: np.ma.masked if key in ("similarity", "complexity") else v for key, v in measures.items()}
+                measures["insertion"] = min(measures["insertion"] + lead, 1.0)
                 facts = {"label": sample % 4, "prediction": (sample + (sample % 5 == 1)) % 4, "explained": (sample + 1) % 4}
                 parts.append(
                     rows.build(
@@ -189,18 +183,16 @@ def test_explain(explain_run, tmp_path):
                     )
                 )
     path, table = copy_run(explain_run, tmp_path), EXPLAIN.resolve(EXPLAIN.table)
-    for file in [*path.glob("maps/*"), *path.glob("samples/*")]:
+    for file in path.glob("arrays/*"):
         file.unlink()
-    write_arrays(path / "samples/00000.safetensors", inputs)
-    write_arrays(path / "maps/00000-000.safetensors", maps)
+    write_arrays(path / explain.file_of(0), inputs | maps)
     manifest = table.read(explain_run).manifest
     facts = {
-        "methods": [{"name": name, "title": f"the {name}", "settings": {}} for name in names],
-        "cascade": [["last"], ["first"]],
+        "methods": [{"name": name, "title": f"the {name}"} for name in names],
         "left_out": {"without truth": 3},
         "unfit": {"grad-cam": "needs layers"},
     }
-    request = manifest["request"] | {"truth": "npz:file"}
+    request = manifest["request"] | {"truth": "masks.npz"}
     table.write(path, manifest | {"facts": facts, "request": request}, rows.concatenate(parts))
     EXPLAIN.resolve(EXPLAIN.page)(path)
     approve("explain", shown(path) + "\n" + payload(brinell.open(path)))

@@ -16,8 +16,7 @@ class ExplainRequest(BaseRequest):
     """The settings of `brinell explain`."""
 
     data: DataSpec = "digits"
-    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR,
-    masks:FOLDER, boxes:FOLDER."""
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR."""
     model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE, onnx:FILE."""
     run: Folder | None = None
@@ -25,11 +24,8 @@ class ExplainRequest(BaseRequest):
     method: tuple[Annotated[str, Names("explainer")], ...] = ()
     """A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data."""
     truth: File | None = None
-    """Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
-    region: str | None = None
-    """The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels that the model
-    gives a class, or with explain=label those that have it) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME
-    (the largest object of a class) or object:N (object N of each picture, from 0). The mask or the box is the ground truth."""
+    """Where the objects are: an npz file with `masks` (n, places) in the order of the data, 1 on the object, 0 off it, 255
+    ignored, and optional texts `groups` (n,) of related samples, such as the frames of a video."""
     explain: Literal["prediction", "label"] = "prediction"
     """The explained class: the predicted class or the true class."""
     only: Literal["all", "right", "wrong"] = "all"
@@ -40,11 +36,6 @@ class ExplainRequest(BaseRequest):
     """Selection of samples: first, stratified or random. Default: first for published test sets, else stratified."""
     steps: int = Field(default=16, ge=0)
     """The number of steps that show and hide places to judge a map. 0 omits these measures."""
-    copies: int = Field(default=1, ge=0)
-    """The number of slightly noisy copies of each input on which every method runs again. 0 omits stability."""
-    cascade: int = Field(default=0, ge=0)
-    """The number of stages that shuffle the weights of the model, from the last layers to the first; 1 shuffles all at once.
-    Every method runs again at each: a map that stays the same shows only the input. 0 omits the stages."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
@@ -62,11 +53,9 @@ STUDY = Study(
     summarise="result:summarise",
     result="result:ExplainResult",
     within="run",
-    truth=True,
     examples=(
         "brinell explain --samples 20",
-        "brinell explain --data FILE.npz --model model.py:factory --truth masks:DIR --only right",
+        "brinell explain --data FILE.npz --model model.py:factory --truth masks.npz --only right",
         "brinell explain --data DIR --model model.onnx --method rlab --method rise --method occlusion",
-        "brinell explain --data masks:FOLDER --model model.py:segmentation --region class:dog --method rlab",
     ),
 )

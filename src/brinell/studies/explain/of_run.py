@@ -40,7 +40,7 @@ class AttackMaps(NamedTuple):
 
 
 class AdversarialDataset:
-    """A data set in which each fooled sample is replaced by its adversarial example.
+    """A data set in which each fooled sample is replaced by its adversarial example at the smallest eps.
 
     Args:
         run: the run.
@@ -51,6 +51,7 @@ class AdversarialDataset:
     def __init__(self, run: Run, dataset: Dataset, model: str) -> None:
         self._run, self._dataset, self._model = run, dataset, model
         self.name, self.domain, self.classes, self.info = dataset.name, dataset.domain, dataset.classes, dataset.info
+        self.labels, self.digest = dataset.labels, dataset.digest  # the manifest also names the run
         records = run.records()
         rows = np.flatnonzero((records.model == model) & has_broken(records))
         rows = rows[np.argsort(records.broken[rows], kind="stable")]
@@ -65,26 +66,14 @@ class AdversarialDataset:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """(n,) int64: the true classes."""
-        return self._dataset.labels()
-
-    def digest(self) -> str:
-        """Digest of the clean data. The manifest also names the run."""
-        return self._dataset.digest()
-
     def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape): the adversarial examples at the smallest eps; clean inputs of samples without one."""
-        examples: dict[int, Array] = {}
-        for attack in dict.fromkeys(self._attacks[sample][0] for sample in indices if sample in self._attacks):
-            ids = [sample for sample in indices if self._attacks.get(sample, ("", 0))[0] == attack]
-            examples |= self._run.adversarial(self._model, attack, ids)
-        clean = {sample: x.numpy() for sample, x in self._load_clean([sample for sample in indices if sample not in examples])}
-        return torch.as_tensor(np.stack([(examples | clean)[sample] for sample in indices]))
-
-    def _load_clean(self, indices: Sequence[int]) -> list[tuple[int, Tensor]]:
-        """Clean inputs (*shape) of samples, each with its position."""
-        return list(zip(indices, self._dataset.load(indices), strict=True)) if indices else []
+        """(len(indices), *shape): the adversarial examples; clean inputs of samples without one."""
+        x = self._dataset.load(indices).clone()
+        for place, sample in enumerate(indices):
+            attack, _ = self._attacks.get(sample, ("", 0))
+            if attack and sample in (examples := self._run.adversarial(self._model, attack, [sample])):
+                x[place] = torch.as_tensor(examples[sample])
+        return x
 
     def attack_maps(self, sample: int) -> AttackMaps:
         """The maps of a sample in the records of the attack; none if the attack placed no distortion."""
