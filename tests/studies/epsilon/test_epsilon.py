@@ -113,7 +113,7 @@ def test_each_sample_is_attacked_within_its_budget(tmp_path):
     assert "multiples of the eps that each sample was recommended" in page and "For 2 samples no eps is sound" in page
     plain = run_audit(tmp_path / "plain", model, x, y, eps="0.25,1", attack=("pgd",))
     sides = [Side(run="", manifest=audited.manifest, records=audited.records(), model="recorder") for audited in (run, plain)]
-    with pytest.raises(RequestError, match="the same budget"):
+    with pytest.raises(RequestError, match="differ in their budgets by sample"):
         compare(*sides)
 
 
