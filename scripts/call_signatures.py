@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from brinell import calls, types
+from brinell import calls, parameters
 from brinell.studies import register
 
 STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by scripts/call_signatures.py."""
@@ -22,7 +22,7 @@ from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
 from brinell.core.errors import BrinellWarning as BrinellWarning
 from brinell.inputs import data as data
-from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
+from brinell.parameters import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
 '''
 
 
@@ -41,8 +41,8 @@ def stub_text() -> str:
     ]
     for study in studies:
         call = calls.call_of(study)
-        name, *parameters, ending = signature_lines(study.name, inspect.signature(call), body=":")
-        text = " ".join(parameter.strip().replace(" ", "\0") for parameter in parameters)  # a line ends after a parameter
+        name, *words, ending = signature_lines(study.name, inspect.signature(call), body=":")
+        text = " ".join(word.strip().replace(" ", "\0") for word in words)  # a line ends after a parameter
         filled = textwrap.fill(
             text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
         )
@@ -62,7 +62,8 @@ def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") 
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
             words, starred = [*words, "*"], True
         default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
-        words.append(f"{parameter.name}: {annotation_text(parameter.annotation)}{default}")
+        stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+        words.append(f"{stars}{parameter.name}: {annotation_text(parameter.annotation)}{default}")
     return [f"def {name}(", *(f"    {word}," for word in words), f") -> {annotation_text(signature.return_annotation)}{body}"]
 
 
@@ -70,9 +71,9 @@ def annotation_text(hint: Any) -> str:
     """A type by the name that signatures use, without its module."""
     if isinstance(hint, str):
         return hint
-    for name in types.__all__:
-        if hint in (getattr(types, name), getattr(types, name) | None):
-            return name if hint == getattr(types, name) else f"{name} | None"
+    for name in parameters.__all__:
+        if hint in (getattr(parameters, name), getattr(parameters, name) | None):
+            return name if hint == getattr(parameters, name) else f"{name} | None"
     text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
     return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
 

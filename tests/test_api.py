@@ -1,5 +1,6 @@
 """The Python call, on a module in memory."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -243,3 +244,13 @@ def test_import_costs_nothing():
     with pytest.raises(AttributeError, match="has no attribute 'adit'"):
         brinell.adit  # noqa: B018
     assert Domain(kind="vector", shape=(1,)).levels is None
+
+
+def test_a_result_of_one_model_answers_by_itself(audit_run):
+    """Its figures, and `dir` with our names alone; a call names fourteen parameters at most."""
+    result = brinell.open(audit_run)
+    model = result.models[0]
+    assert (result.robust_accuracy, result.per_class, result.verdict) == (model.robust_accuracy, model.per_class, model.verdict)
+    assert {"robust_accuracy", "robust", "clean", "payload"} <= set(dir(result)) and "model_dump" not in dir(result)
+    parameters = inspect.signature(brinell.audit).parameters.values()
+    assert sum(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters) <= 14

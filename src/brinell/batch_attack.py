@@ -34,7 +34,7 @@ from brinell.engine.texts import norm_text, settings_texts
 from brinell.engine.toml import parse_request
 from brinell.inputs import models_of
 from brinell.models._answers import recognise_answers
-from brinell.types import AnyModel, Eps, Labels, Norm
+from brinell.parameters import AnyModel, Eps, Labels, Norm
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -28,6 +28,8 @@ from brinell.studies import register
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
 
+MOST_NAMED = 14
+"""Parameters that a signature names at most; the others are settings by keyword."""
 PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 """Keywords that say how models in memory take their inputs and what they answer."""
 
@@ -35,12 +37,13 @@ PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 @functools.cache
 def call_of(study: Study) -> Callable[..., Any]:
     """The Python call of a study, with its signature and its docstring."""
-    signature = signature_of(study)
+    signature, keywords = signature_of(study), parameters_of(study)
 
     @in_python
     def call(*args: Any, **kwargs: Any) -> Any:
-        check_keys(kwargs, signature.parameters)
-        return _carry_out(study, signature.bind(*args, **kwargs).arguments)
+        check_keys(kwargs, keywords)
+        arguments = signature.bind(*args, **kwargs).arguments
+        return _carry_out(study, arguments | arguments.pop("settings", {}))
 
     call.__name__ = call.__qualname__ = study.name
     call.__doc__ = _docstring(study)
@@ -68,7 +71,19 @@ def open_folder(folder: Any) -> Any:
 
 
 def signature_of(study: Study) -> inspect.Signature:
-    """Signature of a call: required parameters, models and data, parameters of all calls, then settings and options by name."""
+    """Signature of a call: its most important parameters by name, and the others as settings where there are many."""
+    parameters = parameters_of(study)
+    if len(parameters) > MOST_NAMED:
+        first = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        last = [name for name in ("out", "progress") if name in parameters]
+        own = [name for name in study.fields() if name not in first][: MOST_NAMED - len(first) - len(last)]
+        settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD, annotation="Any")
+        parameters = {name: parameters[name] for name in (*first, *own, *last)} | {"settings": settings}
+    return inspect.Signature(list(parameters.values()), return_annotation=study.resolve(study.result))
+
+
+def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
+    """All parameters of a call: those without a name, those that calls share, then settings and options."""
     memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
     fields = study.request.model_fields
@@ -87,17 +102,14 @@ def signature_of(study: Study) -> inspect.Signature:
     }
     names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
     kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY for name in names]
-    return inspect.Signature(
-        [
-            inspect.Parameter(name, kind, default=_default(study, name), annotation=annotation_of(study, name))
-            for name, kind in zip(names, kinds, strict=True)
-        ],
-        return_annotation=study.resolve(study.result),
-    )
+    return {
+        name: inspect.Parameter(name, kind, default=_default(study, name), annotation=annotation_of(study, name))
+        for name, kind in zip(names, kinds, strict=True)
+    }
 
 
 def annotation_of(study: Study, name: str) -> str:
-    """The type of a parameter, as a signature writes it: by the names of `brinell.types`."""
+    """The type of a parameter, as a signature writes it: by the names of `brinell.parameters`."""
     fields, none = study.fields(), _default(study, name) is None
     if name in SHARED and name not in fields:
         text = SHARED[name]
@@ -282,7 +294,7 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
 def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words, memory, open_ = [], False, True
-    for name, parameter in signature_of(study).parameters.items():
+    for name, parameter in parameters_of(study).items():
         if name not in settings or name in ("out", "resume", "on", "trust", "progress"):
             open_ = open_ and name not in ("model", "data")
             continue
@@ -315,7 +327,7 @@ def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
 def _docstring(study: Study) -> str:
     fields = study.fields()
     lines = [register.entries()[study.verb].help, "", "Args:"]
-    for name in signature_of(study).parameters:
+    for name in parameters_of(study):
         text = ARGUMENTS.get(name) or " ".join(str(fields[name].description).split())
         lines.append(f"    {name}: {text}")
     returns = study.resolve(study.result)

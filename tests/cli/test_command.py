@@ -1,6 +1,5 @@
 """An option stands in one place: a field of a request is an option, a key of run.toml and a keyword of the Python call."""
 
-import inspect
 import shlex
 
 import numpy as np
@@ -10,10 +9,9 @@ from pydantic import Field
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import brinell
 from _refusals import refused
 from brinell.analysis.folder_result import Result
-from brinell.calls import call_of
+from brinell.calls import call_of, parameters_of
 from brinell.cli import command_line
 from brinell.cli.command import command_of, function_of
 from brinell.core.errors import RequestError, StoppedError
@@ -79,7 +77,7 @@ def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
     assert [call.request.attack for call in calls] == [("fast",), ("fast",), ("fgsm",), ("pgd", "fab")]
     assert "0" in str(invoke(study, "--hurry", "0").exception) and len(calls) == 4
     function = call_of(study)
-    assert inspect.signature(function).parameters["hurry"].default == 0.5 and "How much of a hurry" in function.__doc__
+    assert parameters_of(study)["hurry"].default == 0.5 and "How much of a hurry" in function.__doc__
     function("digits-cnn", "digits", hurry=3, eps=None)
     assert calls[-1].request.hurry == 3 and calls[-1].request.eps is None
     with pytest.raises(RequestError, check=refused("engine.toml.check_keys")):
@@ -145,7 +143,7 @@ def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keywo
     for verb, study in ((verb, register.load(verb)) for verb in register.commands()):
         command = commands[verb]
         help = " ".join(command.get_help(command.make_context(verb, [], resilient_parsing=True, terminal_width=250)).split())
-        parameters = inspect.signature(getattr(brinell, study.name)).parameters if study.call else study.fields()
+        parameters = parameters_of(study) if study.call else study.fields()
         for key, field in study.fields().items():
             option = key.upper() if key in study.positional else f"--{key.replace('_', '-')}"
             default = f"Default: {field.default}." if isinstance(field.default, str) and field.default else ""

@@ -8,7 +8,7 @@ import pytest
 
 import brinell
 from brinell import plugins
-from brinell.calls import signature_of
+from brinell.calls import parameters_of
 from brinell.core.errors import RequestError
 from brinell.core.suggestions import nearest_name, suggestion
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
@@ -16,7 +16,7 @@ from brinell.studies import register
 
 VOCABULARIES = {
     "attacks and cascades": [*plugins.names("attack"), *PRESETS, *CASCADES, *ALIASES],
-    "settings of audit": list(signature_of(register.load("audit")).parameters),
+    "settings of audit": list(parameters_of(register.load("audit"))),
     "settings of PGD": [field.name for field in dataclasses.fields(plugins.load("attack", "pgd"))],
     "verbs": list(register.commands()),
 }

@@ -78,7 +78,7 @@ def check_settings(study: Study) -> None:
     Raises:
         ContractError: one lacks one of these.
     """
-    keywords, options = calls.signature_of(study).parameters, inspect.signature(function_of(study, "")).parameters
+    keywords, options = calls.parameters_of(study), inspect.signature(function_of(study, "")).parameters
     for name, field in study.fields().items():
         _demand(study, bool(field.description), f"does not say what {name} is")
         _demand(study, name in options, f"has no option for {name}")

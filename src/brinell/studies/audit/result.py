@@ -14,7 +14,7 @@ from pydantic import PrivateAttr
 from brinell.analysis.curve import dense_table
 from brinell.analysis.folder_result import Result, framed_page
 from brinell.analysis.gate import GateResult
-from brinell.analysis.results import AuditResult, ModelResult, Rate
+from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
 from brinell.core.user_files import user_path
@@ -200,6 +200,21 @@ class Audit(_WithRun, AuditResult):
     def clean(self, model: str | None = None) -> Rate:
         """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
         return self._model_result(model).clean_accuracy
+
+    @property
+    def robust_accuracy(self) -> list[Rate]:
+        """Robust accuracy over the budgets of a run of one model."""
+        return self._model_result(None).robust_accuracy
+
+    @property
+    def per_class(self) -> list[ClassResult]:
+        """The classes of a run of one model."""
+        return self._model_result(None).per_class
+
+    @property
+    def verdict(self) -> str:
+        """What a run of one model shows, in a sentence."""
+        return self._model_result(None).verdict
 
     def plot(self) -> Plot:
         """Robust accuracy over eps with its intervals, one line per model, as SVG."""
