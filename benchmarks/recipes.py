@@ -41,7 +41,7 @@ SHARED, MODELS = measure.SHARED, measure.ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
 WIDER = 2
 """PGD beside what RLAB made is in L2, within this multiple of RLAB's budget."""
-RECIPES = (*CHEAP, "rlab+pgd(steps=5)", "pgd(steps=5)", "trades(steps=5)", "alp(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
+RECIPES = (*CHEAP, "rlab+pgd(steps=5)", "pgd(steps=5)", "trades(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
 FURTHER, SHORT = 1.5, 60
 """What is learned by `rlab` lies within this multiple of its L2 budget and is given up after so many queries: most of the queries
 of a longer search go to samples that are not found."""

@@ -48,7 +48,7 @@ def away(batch):
 
 
 def test_ascent_ends_in_the_worst_corner(batch, subtests):
-    for name in ["pgd", "alp", "mart"]:
+    for name in ["pgd", "mart"]:
         with subtests.test(name=name):
             x_adv = build_defence(name, steps=10).craft(linear, batch, threat(), generator())
             torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
@@ -92,7 +92,7 @@ def test_values_that_may_not_change_do_not():
     columns = tuple(Column(f"c{index}", fixed=index in (0, 3)) for index in range(D))
     domain = Domain(kind="vector", shape=(D,), columns=columns)
     batch = batch_of(torch.full((4, D), 0.5), torch.tensor([0, 1, 0, 1]))
-    for name in ("n-fgsm", "fgsm-rs", "pgd", "trades", "mart", "alp"):
+    for name in ("n-fgsm", "fgsm-rs", "pgd", "trades", "mart"):
         steps = (build_defence(name).craft(linear, batch, threat(n=4, domain=domain), generator()) - batch.x).abs() > 0
         assert not steps[:, [0, 3]].any() and steps[:, [1, 2, 4, 5]].any(1).all(), name
 
@@ -128,12 +128,6 @@ def test_mart_by_hand():
     boosted = -q[[0, 1], Y].log() - (1 - wrong).log()
     weighted = (p * (p / q).log()).sum(1) * (1 - p[[0, 1], Y])
     torch.testing.assert_close(losses("mart", weight=2.0), boosted + 2 * weighted, atol=1e-3, rtol=1e-3)
-
-
-def test_alp_by_hand():
-    ce = [F.cross_entropy(logits, Y, reduction="none") for logits in (LOGITS, ATTACKED)]
-    expected = (ce[0] + ce[1]) / 2 + 0.25 * ((LOGITS - ATTACKED) ** 2).mean(1)
-    torch.testing.assert_close(losses("alp", weight=0.25), expected)
 
 
 def test_the_others_learn_what_was_crafted_alone(subtests):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from _refusals import refused
 from brinell import plugins
@@ -198,25 +197,6 @@ def test_grad_cam_of_a_transformer_puts_its_tokens_back():
         grad_cam.on_grid(torch.zeros(1, 5), (8, 8), "x")
 
 
-class Folded(nn.Module):
-    """Class 0: relu(x) - relu(x - 1/2), the second taken away."""
-
-    def forward(self, x):
-        x = x.flatten(1)
-        y = (F.relu(x) - torch.relu(x - 0.5)).sum(1)
-        return torch.stack([y, torch.zeros_like(y)], 1)
-
-
-def test_guided_backpropagation_by_hand():
-    # Above 1/2 the true gradient is 1 - 1 = 0; the guided one drops the negative part and leaves 1.
-    domain = Domain(kind="vector", shape=(2,))
-    x = torch.tensor([[0.2, 0.9]])
-    assert explain(build("gradient"), Folded(), domain, x)[0].tolist() == [[1.0, 0.0]]
-    assert explain(build("guided-backprop"), Folded(), domain, x)[0].tolist() == [[1.0, 1.0]]
-    with pytest.raises(RequestError, check=refused("explainers.guided_backprop.GuidedBackprop.__call__")):
-        explain(build("guided-backprop"), linear(domain, torch.eye(2)), domain, x)
-
-
 def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
     """Each of 36 cells is worth what it is worth; with little noise the answers say so, with much they are smoothed."""
     cells = Cells((6, 6), (6, 6))
@@ -270,7 +250,6 @@ def maps_of(name):
     rng.manual_seed(5)
     for parameter in net.parameters():
         parameter.data = 0.3 * torch.randn(parameter.shape, generator=rng)
-    net[1] = nn.ReLU() if name == "guided-backprop" else net[1]
     maps, _ = explain(build(name), Counted(net), IMAGE, inputs(2), torch.tensor([1, 3]), classes=4)
     place = torch.arange(64.0)
     return (maps.flatten(1) @ torch.stack([torch.ones(64), torch.cos(1.3 * place)], 1)).flatten().tolist()

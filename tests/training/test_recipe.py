@@ -94,7 +94,6 @@ def test_the_safer_recipe_keeps_what_stands_beside_it():
     assert safer("pgd(steps=1)+pgd(steps=4)") == "pgd(steps=2)+pgd(steps=8)"
     assert safer("fgsm-rs+plain+awp(gamma=0.005)") == "n-fgsm+plain+awp(gamma=0.005)"
     assert safer("trades(beta=3.0,steps=2)") == "trades(beta=3.0,steps=4)" and safer("mart") == ""
-    assert Recipe.of(safer("alp(weight=0.25,steps=1)")).parts[0].weight == 0.25
 
 
 def test_ready_made_inputs_are_not_shifted():

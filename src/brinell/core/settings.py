@@ -10,8 +10,8 @@ MOST_SEED = 2**32 - 1
 """Largest seed, for which products with epochs and calls stay within the 64 bits of a generator."""
 
 
-Suite = Literal["calibrated", "published", "synthetic"]
-"""Distortions that are used together: ours of equal strength at each severity, ImageNet-C's, and those after LAION-C."""
+Suite = Literal["calibrated", "published"]
+"""Distortions that are used together: ours of equal strength at each severity, or ImageNet-C's."""
 
 
 class Names(NamedTuple):

@@ -203,7 +203,7 @@ class AdversarialLoss:
     it twice a step, for which batch norm needs `broadcast_buffers=False` there.
 
     Args:
-        recipe: trades, mart, alp?weight=1, pgd or any other attack that `AdversarialBatch` takes, with the cross-entropy as
+        recipe: trades, mart, pgd or any other attack that `AdversarialBatch` takes, with the cross-entropy as
             loss.
         eps: the budget, a number or a text such as 8/255.
         settings: norm, schedule, bounds, kind and seed, as in `AdversarialBatch`.

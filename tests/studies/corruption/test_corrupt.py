@@ -220,7 +220,7 @@ SHAPES = {
 def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
     kind, shape = drawn_shape
     dataset = from_arrays(torch.zeros(2, *shape), torch.tensor([0, 1]), domain=Domain(kind=kind, shape=shape))
-    fits = {"calibrated": True, "published": kind == "image" and shape[0] in (1, 3), "synthetic": kind == "image"}
+    fits = {"calibrated": True, "published": kind == "image" and shape[0] in (1, 3)}
     names = [] if name is None else [name]
     if wrong := next((suite for suite in suites if not fits[suite]), None):
         with pytest.raises(RequestError, match=f"no {wrong} distortion fits {kind} data"):
@@ -230,5 +230,4 @@ def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
     expected = set(suites) or (set() if names else {"published" if fits["published"] else "calibrated"})
     assert {suite_of(distortion) for label, distortion in kinds.items() if label != name} == expected
     assert len([label for label in kinds if label.startswith("published-")]) == 19 * ("published" in expected)
-    assert len([label for label in kinds if label.startswith("synthetic-")]) == 6 * ("synthetic" in expected)
     assert ("gaussian-noise" in kinds) == (name is not None or "calibrated" in expected)

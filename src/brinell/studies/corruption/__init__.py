@@ -18,11 +18,11 @@ class CorruptRequest(BaseRequest):
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model, as for brinell audit."""
     kind: tuple[Annotated[str, Names("distortion")], ...] = ()
-    """A distortion of brinell plugins distortion: a published one, such as published-fog, a synthetic one, such as
-    synthetic-mosaic, or a calibrated one, such as fog. Default: all of --suite."""
+    """A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such
+    as fog. Default: all of --suite."""
     suite: tuple[Suite, ...] = ()
-    """All distortions of a suite that fit the data: published (ImageNet-C's nineteen, for images of 1 or 3 channels), synthetic
-    (six after LAION-C, for images) or calibrated. Default without --kind: published where it fits, else calibrated."""
+    """All distortions of a suite that fit the data: published (ImageNet-C's nineteen, for images of 1 or 3 channels) or
+    calibrated. Default without --kind: published where it fits, else calibrated."""
     severity: tuple[int, ...] = (1, 2, 3, 4, 5)
     """A severity, 1 to 5."""
     reference: str | None = None
@@ -52,7 +52,7 @@ STUDY = Study(
     result="result:CorruptResult",
     examples=(
         "brinell corrupt --samples 200",
-        "brinell corrupt --samples 200 --suite published --suite synthetic",
+        "brinell corrupt --samples 200 --suite published --suite calibrated",
         "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
     ),
 )

@@ -56,7 +56,7 @@ SAMPLES = 32
 BLACK_BOX = ("rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap")
 USUAL = (*BLACK_BOX, "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random")
 """Default methods; the study leaves out those that do not fit the model or the data."""
-CONTROLS = frozenset({"centre", "random", "guided-backprop"})
+CONTROLS = frozenset({"centre", "random"})
 """Methods that serve as controls for others."""
 GROUP = 16
 """Largest number of samples that are explained at once."""
