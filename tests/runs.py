@@ -262,7 +262,7 @@ def unrestricted_run(finished_runs: Runs, patterns: Specs) -> Path:
 @pytest.fixture(scope="session")
 def claim_run(finished_runs: Runs, audit_run: Path) -> Path:
     """A claim of the audit at its larger budget."""
-    return finished_runs.make("claim", lambda out: brinell.claim(audit_run, eps="6/255", level="rows", out=out))
+    return finished_runs.make("claim", lambda out: brinell.claim(audit_run, eps="6/255", out=out))
 
 
 @pytest.fixture(scope="session")

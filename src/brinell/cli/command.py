@@ -19,7 +19,7 @@ from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.attempts import carry_out
-from brinell.studies.kit import Call, Output, Study
+from brinell.studies.kit import Call, Output, Study, command_of
 from brinell.studies.register import of_data
 
 FIRST = 12
@@ -173,21 +173,6 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
-
-
-def command_of(request: BaseRequest, study: Study) -> str:
-    """The command line that repeats a request: every setting that differs from its default."""
-    arguments, positional = ["brinell", study.command], []
-    for key, model_field in type(request).model_fields.items():
-        value = getattr(request, key)
-        if key in study.positional:
-            positional += [str(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
-        elif isinstance(value, bool) and value != model_field.default:
-            arguments.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
-        elif value != model_field.default:
-            for part in value if isinstance(value, tuple) else (value,):
-                arguments += [f"--{key.replace('_', '-')}", str(part)]
-    return shlex.join(arguments + positional)
 
 
 def _file() -> Iterator[inspect.Parameter]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from brinell.core.outward import markdown as safe
-from brinell.reports.numbers import detail_text, main_text
-from brinell.reports.values import Facts, Report, Table
+from brinell.core.outward import markdown as markup_free
+from brinell.reports.numbers import detail_text, full_text, main_text
+from brinell.reports.values import Facts, Prose, Report, Table
 
 
 def markdown(report: Report) -> str:
@@ -30,7 +30,12 @@ def _lines(report: Report) -> Iterator[str]:
             yield from table_lines(block)
             yield ""
         elif isinstance(block, Facts) and not block.folded:
-            yield from (f"- {safe(name)}: {safe(main_text(value))}" for name, value in block.facts)
+            yield from (f"- {safe(name)}: {safe(full_text(value))}" for name, value in block.facts)
+            yield ""
+        elif isinstance(block, Prose) and not block.folded:
+            yield f"### {safe(block.title)}"
+            yield ""
+            yield from (f"- {safe(sentence)}" for sentence in block.sentences)
             yield ""
     for step in report.steps:
         yield f"- {safe(step.text)} `{safe(step.command)}`"
@@ -46,6 +51,11 @@ def table_lines(table: Table) -> Iterator[str]:
 def _text(value: object) -> str:
     detail = detail_text(value)
     return f"{main_text(value)} ({detail})" if detail else main_text(value)
+
+
+def safe(text: str) -> str:
+    """A text that is no markup, without joints at which lines do not break."""
+    return markup_free(text.replace("\u2060", ""))
 
 
 def _row(cells: object) -> str:

@@ -7,6 +7,7 @@ Everything else is referenced as `module:function` of the package and imported o
 
 import itertools
 import operator
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import IN_MEMORY, BaseRequest
 
 if TYPE_CHECKING:
     import torch
@@ -156,6 +157,9 @@ class Study:
     may take from the folder what `claimed` lists."""
     rates: Reference | None = None
     """`(result) -> mapping of metrics to rates over budgets`, for a folder other than an audit's that a gate can judge."""
+    sources: Reference | None = None
+    """`(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification verifies them,
+    and has `page` write the texts again. `page` then takes a copy of the folder, and where that lay."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None
@@ -406,3 +410,25 @@ def fresh_folder(data: str, purpose: str) -> Path:
     name = f"{data.partition(':')[0]}-{purpose.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     ends: Iterator[str] = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())
+
+
+def repetition_of(request: BaseRequest, study: Study) -> str:
+    """How to repeat a request that was validated, whatever its folder says of it."""
+    if IN_MEMORY in request.model_dump_json():
+        return f"brinell.{study.name}(...) in Python, with the same objects"
+    return command_of(request, study)
+
+
+def command_of(request: BaseRequest, study: Study) -> str:
+    """The command line that repeats a request: every setting that differs from its default."""
+    arguments, positional = ["brinell", study.command], []
+    for key, model_field in type(request).model_fields.items():
+        value = getattr(request, key)
+        if key in study.positional:
+            positional += [str(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
+        elif isinstance(value, bool) and value != model_field.default:
+            arguments.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
+        elif value != model_field.default:
+            for part in value if isinstance(value, tuple) else (value,):
+                arguments += [f"--{key.replace('_', '-')}", str(part)]
+    return shlex.join(arguments + positional)

@@ -128,7 +128,8 @@ def _written_anew(folder: Path) -> Iterator[Path]:
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
             study = study_of(manifest.parent)
             if (reference := study.rewrite or study.page) is not None:
-                study.resolve(reference)(manifest.parent)
+                place = () if study.sources is None else (folder / manifest.parent.relative_to(copy),)
+                study.resolve(reference)(manifest.parent, *place)
         yield copy
 
 

@@ -105,7 +105,6 @@ class FolderResult(ReportedResult, ClaimingResult):
             *((model["name"], Code(model["digest"])) for model in manifest.get("more_models", [])),
             ("finished", str(manifest["finished"] or "")),
             ("computed in", Seconds(self.seconds)),
-            ("repeat", Code(manifest["command"])),
         ]
         whole = replace(report, request=manifest["request"], provenance=(*report.provenance, *provenance))
         return html.write(Path(self.folder), whole)

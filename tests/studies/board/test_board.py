@@ -186,12 +186,12 @@ def test_markup_in_names_stays_text(runs, tmp_path):
 
 def test_claims_are_checked_against_their_run(runs, tmp_path):
     run = copy(runs / "m0", tmp_path / "in/run")
-    brinell.claim(str(run), level="rows")
+    brinell.claim(str(run))
     assert brinell.board(str(tmp_path / "in"), out=tmp_path / "a").refused == []
     shutil.move(run / "claim", tmp_path / "in/claim")
     shutil.rmtree(run)
     (refusal,) = brinell.board(str(tmp_path / "in"), out=tmp_path / "b").refused
-    assert "no run there has the manifest that it names" in refusal.why
+    assert "no run there or around the claim" in refusal.why
 
 
 # Arrangement

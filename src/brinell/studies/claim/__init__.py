@@ -1,28 +1,36 @@
-"""State what a run shows and what it does not, for a model card, a paper or a technical file, and where its figure stands.
+"""State what a run shows and what it does not, for a model card, a paper or a technical file.
 
-A claim is a page, a card in Markdown, a badge and one JSON, all made from a row for each sample.
+A claim is a page, a card in Markdown, a badge and one JSON, all made from the run: it holds the digest of the run's manifest and
+no figure of its own. `brinell verify CLAIM` verifies the run, and makes the claim again.
 """
 
-from brinell.studies.claim.request import ClaimRequest
+from brinell.engine.request import BaseRequest, Budgets, Folder
 from brinell.studies.kit import Study
+
+
+class ClaimRequest(BaseRequest):
+    """The settings of `brinell claim`."""
+
+    run: Folder
+    """The run, made by brinell audit; with --certify its proofs bound the figure from below."""
+    eps: Budgets | None = None
+    """The one budget of the claim, one of the run's. Default: the largest."""
+    model: str | None = None
+    """The name of the model, where the run has several."""
+
 
 STUDY = Study(
     package=__name__,
     verb="claim",
     request=ClaimRequest,
     run="run:carry_out",
-    result="analysis:ClaimResult",
-    lines="terminal:lines",
-    open="analysis:open_claim",
-    page="page:write",
-    layout="records:LAYOUT",
-    repeat="run:repeat",
-    claimed=(("manifest.json:verification", "what the verification of the run found, which brinell verify RUN finds again"),),
+    result="result:ClaimResult",
+    open="run:open_claim",
+    page="run:write",
+    layout="run:LAYOUT",
+    sources="run:sources",
     positional=("run",),
+    memory=(),
     within="run",
-    examples=(
-        "brinell claim RUN",
-        "brinell claim RUN --eps 8/255 --against robustbench",
-        "brinell claim RUN --proofs CERTIFICATE --out claim",
-    ),
+    examples=("brinell claim RUN", "brinell claim RUN --eps 8/255 --out claim"),
 )

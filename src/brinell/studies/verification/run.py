@@ -52,27 +52,33 @@ def carry_out(call: Call) -> VerifyResult:
     text = request_text(manifest)
     origin = find_origin(folder, text, manifest.get(MARK), call.trust)
     if folder.is_dir() and manifest["brinell"] != VERSION:
-        return verify_files(
-            folder, f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}", signatures
-        )
+        reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
+        return _with_sources(call, study, folder, manifest, verify_files(folder, reason, signatures))
     if origin is None:
         call.progress.warn(str(refusal(folder)))
-        return verify_files(folder, str(refusal(folder)), signatures)
+        return _with_sources(call, study, folder, manifest, verify_files(folder, str(refusal(folder)), signatures))
     if specs:
         check_directory(folder, text, origin)
     with chdir(origin):
         request: Any = parse_request(study.request, {**manifest["request"], **specs})
         _check_in_memory(study, folder, request, call)
         premises = list_premises(
-            repetition.proved_manifests(study, folder, manifest), {*replaced, *call.datasets, *call.objects}, options.digest
+            repetition.proved_manifests(study, folder, manifest),
+            {*replaced, *call.datasets, *call.objects},
+            options.digest if study.sources is None else (),
         )
         call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
         if study.verb != LAYOUT.verb:
             comparison = Comparison()
-            if not _check_files(study, folder, manifest, comparison):
+            if _check_files(study, folder, manifest, comparison):
+                pass
+            elif study.sources is not None:
+                with fitting(folder):
+                    repetition.check_texts(folder, _claims(study, folder), comparison)
+            else:
                 settings = {"command": str(manifest.get("command")), "options": study.options and study.options()}
                 repetition.repeat(call, folder, comparison, replaced, study=study, request=request, **settings)
-            return _of_study(study, folder, comparison, premises, signatures)
+            return _with_sources(call, study, folder, manifest, _of_study(study, folder, comparison, premises, signatures))
         run, models = Run(folder, manifest), call.models()
         _check_names(run, [model.name for model in models])
         plan = plan_audit(request, dataset=call.dataset(), models=models)
@@ -81,6 +87,15 @@ def carry_out(call: Call) -> VerifyResult:
         if (folder / name / MANIFEST).is_file() and not result.problems:
             within = call.request.model_copy(update={"run": str(folder / name), "signed_by": None, "digest": ()})
             result = result.joined(carry_out(replace(call, request=within)), name)
+    return result
+
+
+def _with_sources(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any], result: VerifyResult) -> VerifyResult:
+    """The result of a folder with those of the folders that it is made from."""
+    if study.sources is not None and not result.problems:
+        for source in study.resolve(study.sources)(folder, manifest):
+            request = call.request.model_copy(update={"run": str(source), "signed_by": None})
+            result = result.joined(carry_out(replace(call, request=request)), source.name)
     return result
 
 
@@ -207,10 +222,13 @@ def _of_study(
     study: Study, folder: Path, comparison: Comparison, premises: Sequence[str], signatures: Sequence[str]
 ) -> VerifyResult:
     boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
+    repeated = (
+        f"brinell {study.verb} was carried out again from its request: {comparison.rows:,} rows and {comparison.arrays:,} arrays "
+        f"come out again{boundary}"
+    )
     verified = [
         *signatures,
-        f"brinell {study.verb} was carried out again from its request: {comparison.rows:,} rows and {comparison.arrays:,} arrays "
-        f"come out again{boundary}",
+        *([repeated] if study.sources is None else []),
         DERIVED if folder.is_dir() else "what the file says of itself comes out again, with the stored weights",
     ]
     claims = repetition.claims_of(study)
@@ -245,6 +263,8 @@ def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], compar
 def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
     replaced: dict[str, Any] = {}
+    if study.sources is not None:  # they are those of what it is made from
+        return replaced
     for name, given in (("model", list(options.model)), ("data", options.data)):
         if not given:
             continue
