@@ -41,9 +41,9 @@ class TransferRequest(BaseRequest):
     eps: Budgets | None = None
     """The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in
     the field."""
-    attack: AttackSpec = "mi-fgsm"
+    attack: AttackSpec | None = None
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
-    sample."""
+    sample. Default: mi-fgsm; for masks and boxes the usual one of an audit."""
     criterion: str | None = None
     """A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success
     then means that the example meets it. Default: misclassification."""
@@ -68,7 +68,7 @@ STUDY = Study(
     summarise="result:summarise",
     result="result:TransferResult",
     positional=("source",),
-    of_pictures="dense-transfer",
+    of_pictures="transfer pictures",
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

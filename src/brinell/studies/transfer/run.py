@@ -40,6 +40,8 @@ from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, families
 from brinell.studies.work import open_plan
 
+USUAL = "mi-fgsm"
+"""The attack if nobody names one."""
 SLICE = 512
 """Samples of a piece that makes examples, which limits the memory of a ledger."""
 
@@ -255,7 +257,7 @@ def _check_sets(sources: Sequence[Source], dataset: Dataset) -> None:
 def _attack_stage(plan: TransferPlan, sources: Sequence[Source]) -> Stage:
     """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
     request, domain, distance = plan.request, plan.dataset.domain, plan.distance
-    stages = build_stages((request.attack,))
+    stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
         raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
     (stage,) = stages

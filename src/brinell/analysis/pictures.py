@@ -1,0 +1,334 @@
+"""Figures of pictures with masks or boxes from the answers in rows, with intervals by bootstrap over pictures.
+
+A figure is one of a set of inputs: an index of rows, one for each picture. An input within a budget is within every larger one,
+so the candidates of a picture at a budget are its inputs at all budgets up to it, of all attacks. For masks, pixel accuracy takes
+of each picture the candidate with the most wrong pixels; the mean IoU is a figure of the whole set, so candidates are exchanged
+picture by picture as long as that lowers it (the greedy choice of Croce, Singh & Hein 2023, arXiv 2306.12941). For boxes each
+input was aimed at one kind of error: a set holds of each picture the input with the most errors of one kind, errors are counted
+in the sets of their kind, and of all sets within the budget that with the lowest AP or recall counts. So no figure of accuracy
+rises with the budget, and all are upper bounds.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from brinell.analysis.average_precision import (
+    Interval,
+    Matches,
+    average_precision,
+    class_precision,
+    draw_pictures,
+    interval,
+    match_set,
+)
+from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, Outcomes, judge
+from brinell.core.record import Array
+
+ROUNDS = 20
+"""Largest number of rounds over the pictures in the choice of their inputs."""
+NOWHERE = float("inf")
+
+
+class Pictures(ABC):
+    """The answers to inputs made of pictures.
+
+    Args:
+        texts: (rows,) the answers as text; empty where there is none.
+        picture: (rows,) position of the picture of each row.
+        clean: (n,) the row of each untouched picture.
+        level: (rows,) place of the budget of each row, 0 for untouched pictures.
+        aim: (rows,) what each input was aimed at.
+        margin: (rows,) margin of the criterion, masked where there is none.
+        least_score: score above which boxes are shown.
+    """
+
+    accuracy: ClassVar[str]
+    """The figure that stands for robust accuracy: right units, pixels or objects, of all."""
+    figures: ClassVar[tuple[str, ...]]
+    """All figures."""
+    of_class: ClassVar[str]
+    """The figure that is told class by class."""
+
+    def __init__(
+        self,
+        texts: Array,
+        picture: Array,
+        clean: Array,
+        *,
+        level: Array | None = None,
+        aim: Array | None = None,
+        margin: Array | None = None,
+        least_score: float = 0.0,
+    ) -> None:
+        self.picture, self.clean, self.least_score = picture, clean, least_score
+        self.level = np.zeros(len(texts), dtype=np.int64) if level is None else level
+        self.aim = np.full(len(texts), "", dtype=object) if aim is None else aim
+        self.margin = np.zeros(len(texts)) if margin is None else margin
+        self.weights = draw_pictures(len(clean))
+        self._read(texts)
+
+    @abstractmethod
+    def _read(self, texts: Array) -> None:
+        """Read the answers."""
+
+    @property
+    @abstractmethod
+    def total(self) -> Array:
+        """(n,): units of each picture."""
+
+    @abstractmethod
+    def right(self, index: Array) -> Array:
+        """(n,): right units of the pictures in a set."""
+
+    @abstractmethod
+    def values(self, name: str, index: Array, weights: Array) -> Array:
+        """(draws,): a figure of a set, with weights (draws, n) of its pictures; NaN where nothing is counted."""
+
+    @abstractmethod
+    def worst(self, name: str, level: int) -> Array:
+        """(n,): the set at a budget that the figure is of."""
+
+    @abstractmethod
+    def least_right(self, level: int) -> Array:
+        """(n,): the fewest right units of each picture at a budget."""
+
+    @abstractmethod
+    def class_values(self, index: Array) -> tuple[Array, Array]:
+        """(classes,) the classes that occur, and (classes,) the figure of each in a set."""
+
+    @abstractmethod
+    def class_sizes(self, label: int) -> Array:
+        """(n,): units of a class in each picture."""
+
+    def figure(self, name: str, index: Array) -> Interval:
+        """A figure of a set with its interval; no interval for one picture."""
+        value = float(self.values(name, index, np.ones((1, len(index))))[0])
+        return interval(value, self.values(name, index, self.weights) if len(index) > 1 else np.zeros(0))
+
+
+def _ratio(part: Array, whole: Array, weights: Array) -> Array:
+    """(draws,): a sum over pictures per sum over pictures; NaN where there is nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Array = (weights @ part.astype(np.float64)) / (weights @ whole.astype(np.float64))
+    return ratio
+
+
+# Masks
+
+
+class Maps(Pictures):
+    """Counts of pixels by true and predicted class."""
+
+    accuracy, figures, of_class = "pixel accuracy", ("pixel accuracy", "mean IoU"), "mean IoU"
+
+    def _read(self, texts: Array) -> None:
+        self.counts = read_counts(texts)
+        """(rows, classes, classes)."""
+        self._right = self.counts.diagonal(axis1=1, axis2=2).sum(1)
+        self._answered = texts.astype(bool)
+        self._lowest: list[Array] = []
+
+    @property
+    def total(self) -> Array:
+        return np.asarray(self.counts[self.clean].sum((1, 2)))
+
+    def right(self, index: Array) -> Array:
+        return np.asarray(self._right[index])
+
+    def values(self, name: str, index: Array, weights: Array) -> Array:
+        if name == self.accuracy:
+            return _ratio(self.right(index), self.total, weights)
+        counts = self.counts[index]
+        parts = (counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1))
+        hits, true, predicted = (weights @ part.astype(np.float64) for part in parts)
+        occurs = true > 0
+        total = np.where(occurs, hits / np.maximum(true + predicted - hits, 1), 0.0).sum(1)
+        return np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan)
+
+    def worst(self, name: str, level: int) -> Array:
+        if name == self.accuracy:
+            order = np.lexsort((np.arange(len(self._right)), self._right))
+            order = order[(self.level[order] <= level) & self._answered[order]]
+            _, first = np.unique(self.picture[order], return_index=True)
+            return np.asarray(order[first])
+        while len(self._lowest) <= level:
+            self._lowest.append(self._lowest_miou(len(self._lowest)))
+        return self._lowest[level]
+
+    def _lowest_miou(self, level: int) -> Array:
+        """(n,): the inputs by which the mean IoU of the set is least, from those of the smaller budget or the most wrong ones."""
+        if not level:
+            return self.clean
+        starts = (self.worst("mean IoU", level - 1), self.worst(self.accuracy, level))
+        return min((self._lower(start, level) for start in starts), key=lambda index: self._miou(self.counts[index].sum(0)))
+
+    def _lower(self, start: Array, level: int) -> Array:
+        """(n,): inputs exchanged picture by picture as long as the mean IoU falls."""
+        selection, total = start.copy(), self.counts[start].sum(0)
+        allowed, value = np.flatnonzero((self.level <= level) & self._answered), self._miou(total)
+        for _ in range(ROUNDS):
+            changed = False
+            for picture in range(len(selection)):
+                without = total - self.counts[selection[picture]]
+                for row in allowed[self.picture[allowed] == picture]:
+                    candidate = self._miou(without + self.counts[row])
+                    if candidate < value - 1e-12:
+                        value, selection[picture], total, changed = candidate, row, without + self.counts[row], True
+            if not changed:
+                break
+        return selection
+
+    @staticmethod
+    def _miou(counts: Array) -> float:
+        """Mean IoU over the classes that occur; 0 without a valid pixel."""
+        values = ious(counts)
+        return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+
+    def least_right(self, level: int) -> Array:
+        return self.right(self.worst(self.accuracy, level))
+
+    def class_values(self, index: Array) -> tuple[Array, Array]:
+        values, labels = ious(self.counts[index].sum(0)), np.flatnonzero(self.counts[self.clean].sum((0, 2)))
+        return labels, values[labels]
+
+    def class_sizes(self, label: int) -> Array:
+        return np.asarray(self.counts[self.clean].sum(2)[:, label])
+
+
+def read_counts(texts: Sequence[str] | Array) -> Array:
+    """(rows, classes, classes) int64: pixels by true and predicted class, from the answers of rows."""
+    pairs = [np.array(json.loads(text or "[]"), dtype=np.int64).reshape(-1, 3) for text in texts]
+    classes = 1 + max((int(entries[:, :2].max()) for entries in pairs if len(entries)), default=0)
+    counts = np.zeros((len(pairs), classes, classes), dtype=np.int64)
+    for number, entries in enumerate(pairs):
+        counts[number, entries[:, 0], entries[:, 1]] = entries[:, 2]
+    return counts
+
+
+def ious(counts: Array) -> Array:
+    """(..., classes): IoU of each class from counts (..., classes, classes); NaN for a class that no mask has."""
+    hits = counts.diagonal(axis1=-2, axis2=-1).astype(np.float64)
+    true, predicted = counts.sum(-1), counts.sum(-2)
+    return np.where(true > 0, hits / np.maximum(true + predicted - hits, 1), np.nan)
+
+
+# Boxes
+
+
+class Boxes(Pictures):
+    """Boxes of every row and the objects of its picture."""
+
+    accuracy, figures, of_class = "recall", ("recall", "AP50", "AP", *ERRORS), "AP50"
+
+    def _read(self, texts: Array) -> None:
+        self.boxes = [read_boxes(text) if text else None for text in texts]
+        self.objects = [read_objects(texts[row]) for row in self.clean]
+        self._matched: dict[bytes, Matches] = {}
+
+    @property
+    def total(self) -> Array:
+        return np.array([picture.count for picture in self.objects])
+
+    @cached_property
+    def outcomes(self) -> list[Outcomes | None]:
+        """The outcome of each object and shown box of each row."""
+        return [
+            None if boxes is None else judge(boxes.select_above(self.least_score), self.objects[self.picture[row]])
+            for row, boxes in enumerate(self.boxes)
+        ]
+
+    @cached_property
+    def counts(self) -> dict[str, Array]:
+        """(rows,) errors of each kind; -1 in rows without an answer."""
+        return {
+            error: np.array([-1 if outcomes is None else outcomes.count(error) for outcomes in self.outcomes]) for error in ERRORS
+        }
+
+    def right(self, index: Array) -> Array:
+        return np.asarray(self.total - sum(self.counts[error][index] for error in ERRORS if error != FALSE))
+
+    def found(self, row: int) -> tuple[Detections, Objects, Outcomes]:
+        """The shown boxes of a row, the objects of its picture, and the outcomes of both."""
+        boxes, outcomes = self.boxes[row], self.outcomes[row]
+        assert boxes is not None and outcomes is not None
+        return boxes.select_above(self.least_score), self.objects[self.picture[row]], outcomes
+
+    def _matches(self, index: Array, first: bool) -> Matches:
+        """The matched detections of a set, at the first overlap or at all."""
+        key = index.tobytes()
+        if key not in self._matched:
+            self._matched[key] = match_set(
+                [boxes for row in index.tolist() if (boxes := self.boxes[row]) is not None], self.objects
+            )
+        matches = self._matched[key]
+        return replace(matches, hit=matches.hit[:, :1], ignored=matches.ignored[:, :1]) if first else matches
+
+    def values(self, name: str, index: Array, weights: Array) -> Array:
+        if name in ("AP50", "AP"):
+            return average_precision(self._matches(index, name == "AP50"), weights)[1]
+        part = self.right(index) if name == self.accuracy else self.counts[name][index]
+        return _ratio(part, np.ones(len(index)) if name == FALSE else self.total, weights)
+
+    @cached_property
+    def aims(self) -> list[str]:
+        """Kinds of errors that were attacked."""
+        return [error for error in ERRORS if error in set(self.aim.tolist())]
+
+    def worst(self, name: str, level: int) -> Array:
+        if name in ERRORS:
+            return self._most(name, level)
+        one = np.ones((1, len(self.clean)))
+        values = [float(self.values(name, index, one)[0]) for index in self._sets(level)]
+        return self._sets(level)[int(np.argmin([value if np.isfinite(value) else NOWHERE for value in values]))]
+
+    def _sets(self, level: int) -> list[Array]:
+        """The sets within a budget: the untouched one, and one for each kind of error and budget up to it."""
+        return [self.clean, *(self._most(error, step) for step in range(1, level + 1) for error in self.aims)]
+
+    def _most(self, error: str, level: int) -> Array:
+        """Of each picture the input within a budget with the most errors of a kind, of equal ones that of the larger margin."""
+        counts, margin = self.counts[error], np.ma.filled(self.margin, -1e9)
+        order = margin.argsort(kind="stable").argsort()
+        allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
+        index = np.flatnonzero(allowed & (counts >= 0))
+        index = index[np.lexsort((index, -order[index], -counts[index], self.picture[index]))]
+        _, first = np.unique(self.picture[index], return_index=True)
+        return np.asarray(index[first])
+
+    def least_right(self, level: int) -> Array:
+        return np.asarray(np.min([self.right(index) for index in self._sets(level)], 0))
+
+    def class_values(self, index: Array) -> tuple[Array, Array]:
+        labels, precision = class_precision(self._matches(index, True))
+        return labels, precision[0, 0]
+
+    def class_sizes(self, label: int) -> Array:
+        return np.array([int((picture.labels[~picture.crowd] == label).sum()) for picture in self.objects])
+
+
+def read_boxes(text: str) -> Detections:
+    """The boxes of a row, the highest score first."""
+    values = _table(json.loads(text)["boxes"])
+    order = np.argsort(-values[:, 5], kind="stable")
+    return Detections(boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5])
+
+
+def read_objects(text: str) -> Objects:
+    """The objects of a row without an attack."""
+    values = _table(json.loads(text)["objects"])
+    return Objects(boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0)
+
+
+def _table(values: list[list[float]]) -> Array:
+    """(k, 6) float64."""
+    return np.array(values, dtype=np.float64).reshape(-1, 6)
+
+
+TASKS: dict[str, type[Pictures]] = {"segmentation": Maps, "detection": Boxes}
+"""By what the data have a truth about."""

@@ -1,0 +1,445 @@
+"""Tasks whose answer is more than a class: the class of each pixel, or the boxes of objects.
+
+A `Task` is all that a study must know to attack such a model, ask it and write its answers into rows; `analysis.pictures` makes
+figures of them.
+"""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core import data, losses
+from brinell.core.boxes import ERRORS, FALSE, LEAST, Detections, Objects, judge
+from brinell.core.contracts import Dataset
+from brinell.core.detection import BoxCriterion, BoxForm, Error, Scene
+from brinell.core.errors import RequestError, option
+from brinell.core.losses import predicted_classes
+from brinell.core.model import Access, Model
+from brinell.core.record import Array
+from brinell.core.segmentation import ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, confusion
+from brinell.models._detections import UNSUPPRESSED, box_form
+from brinell.models._maps import MapModel, holds_probabilities
+
+SEA = "sea"
+"""The cascade of four losses, the usual attack on maps."""
+ALL = {FALSE: 100.0}
+"""Numbers at which an attack ends if nobody names any: a picture full of false boxes; all objects for the other errors."""
+SHOWN = 0.4
+"""Score above which boxes are shown, if nobody names one."""
+MAP_FORMS = "pixels, pixels:0.5, iou:0.3, gone:CLASS or target:CLASS"
+BOX_FORMS = (
+    "missed, false, mislabelled, misplaced, or missed:0.5 and false:20 to stop there, several joined by +; @0.6 at the end "
+    "counts boxes with scores above 0.6"
+)
+HALVES: dict[data.Task, str] = {"segmentation": "pixels:0.5", "detection": "missed:0.5"}
+"""Criteria of studies that need successes, if nobody names one: half of the pixels or of the objects."""
+CHUNK = 16
+"""Pictures whose truth is looked at together."""
+PIXELS, SCORES = 2, 6
+"""Decimals of corners and of scores in a row; figures are made from the rows, so that they decide."""
+STEPS = (0.3, 0.1, 0.03, 0.01)
+"""Lengths of the change by which a slope is measured (Euclidean, of the whole picture)."""
+TOLERANCE = 0.1
+"""Largest relative difference between the measured slope and the gradient, at the best of these lengths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A model that answers maps or boxes, fitted to data with a truth about them, and the criteria of success."""
+
+    model: Model
+    dataset: Dataset
+    text: str
+    """The criterion, as it was written."""
+    device: torch.device
+    kind: ClassVar[data.Task]
+    unit: ClassVar[str]
+    """What of a picture is right or wrong."""
+
+    @property
+    @abstractmethod
+    def aims(self) -> tuple[str, ...]:
+        """What attacks aim at, each by itself: a criterion of maps, or kinds of errors of boxes."""
+
+    @property
+    @abstractmethod
+    def usual_attack(self) -> str:
+        """The attack if nobody names one."""
+
+    @abstractmethod
+    def criterion(self, ids: Sequence[int], aim: str = "") -> Any:
+        """The criterion of an aim, the first by default, aligned with these samples."""
+
+    @abstractmethod
+    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
+        """Answers to inputs of these samples as the columns `valid`, `wrong` and `answer`; with the objects for `truth`."""
+
+    @abstractmethod
+    def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """A function of answers with a slope, whose gradient attacks follow."""
+
+    def views(self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int) -> dict[str, Tensor]:
+        """(n, ...) bytes by which a page shows pictures before and after an attack, by name."""
+        low, high = self.dataset.domain.bounds(x)
+        return {"picture": ((x - low) / (high - low) * 255).round()}
+
+    def checks(self, sample: Sequence[int]) -> list[dict[str, Any]]:
+        """Checks of the model on one sample; one that fails says that attacks by gradients may find less than there is."""
+        with self.model.info.session(self.device):
+            if self.model.access < Access.GRADIENTS:
+                return []
+            x, smooth = self.dataset.load(sample).to(self.device), self.smooth(sample)
+            return [check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x)]
+
+    def truth(self, ids: Sequence[int]) -> Any:
+        """The masks or the objects of some samples."""
+        assert self.dataset.info.truth is not None
+        return self.dataset.info.truth.load(ids)
+
+    def ask(self, x: Tensor, batch_size: int) -> Tensor:
+        """(n, numbers): flattened answers to inputs."""
+        with torch.no_grad():
+            return torch.cat([self.model.predict(part) for part in torch.split(x, batch_size)])
+
+    def hopeless(self, ids: Sequence[int]) -> dict[int, str]:
+        """Samples on which no input can meet the criterion, with the reason."""
+        reason, parts = f"it has no {self.unit} that {self.text} counts", range(0, len(ids), CHUNK)
+        attackable = [flag for start in parts for flag in self.criterion(ids[start : start + CHUNK]).attackable.tolist()]
+        return {sample: reason for sample, flag in zip(ids, attackable, strict=True) if not flag}
+
+
+def open_task(
+    dataset: Dataset, model: Model, text: str | None, first: Sequence[int], device: torch.device, *, single: bool = True
+) -> Task:
+    """Fit a model to data with masks or objects, and read the criterion.
+
+    Args:
+        dataset: the data.
+        model: the model.
+        text: the criterion; None for half of the pixels or objects, or without `single` for all pixels and all kinds of errors.
+        first: a sample on which the answers are checked, at the cost of a forward.
+        device: the device of the model.
+        single: whether there must be one aim.
+
+    Raises:
+        RequestError: the model does not answer what the data have a truth about, or the criterion is unknown or joins several.
+    """
+    truth = dataset.info.truth
+    assert truth is not None
+    if single:
+        text = check_criterion(text, dataset)
+    if truth.task == "segmentation":
+        text = text or "pixels"
+        read_map_criterion(text, dataset.classes)
+        return MapTask(model=fit_maps(model, dataset, first, device), dataset=dataset, text=text, device=device)
+    text = text or "+".join(ERRORS)
+    box_criterion(text)
+    fit_boxes(model, dataset, first, device)
+    return BoxTask(model=model, dataset=dataset, text=text, device=device)
+
+
+def check_criterion(text: str | None, dataset: Dataset) -> str:
+    """The criterion of data with masks or objects as text, half of the pixels or objects if nobody names one.
+
+    Raises:
+        RequestError: it is unknown, or joins several.
+    """
+    truth = dataset.info.truth
+    assert truth is not None
+    text = text or HALVES[truth.task]
+    if truth.task == "segmentation":
+        read_map_criterion(text, dataset.classes)
+    elif len(box_criterion(text)[0]) > 1:
+        raise RequestError(f"criterion is {text!r}, and here one kind of error ends the search: write one, such as missed:0.5")
+    return text
+
+
+def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Any]:
+    """Check that the gradient of a function of an input (1, *shape) is its slope."""
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        loss = value(leaf)
+        grad = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)[0] if loss.requires_grad else None
+    length = 0.0 if grad is None else float(grad.norm())
+    if grad is None or length == 0 or not math.isfinite(length):
+        text = "the gradient of the answers is missing, zero or not finite: take attacks without gradients, such as square"
+        return {"code": "gradient", "passed": False, "text": text}
+    direction = grad / length
+    with torch.no_grad():
+        slopes = [float((value(x + h * direction) - value(x - h * direction)).double()) / (2 * h) for h in STEPS]
+    error = min(abs(slope - length) / length for slope in slopes)
+    text = f"the slope of the answers along their gradient differs from the gradient's length by {100 * error:.1g} %"
+    if error > TOLERANCE:
+        text += ": the gradient is that of another function, so add attacks without gradients, such as square"
+    return {"code": "gradient", "passed": error <= TOLERANCE, "text": text}
+
+
+# Masks
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapTask(Task):
+    """The class of each pixel."""
+
+    model: MapModel
+    kind, unit, usual_attack = "segmentation", "pixel", SEA
+
+    @property
+    def aims(self) -> tuple[str, ...]:
+        return (self.text.partition(":")[0],)
+
+    @cached_property
+    def _make(self) -> Callable[[Array], MapCriterion]:
+        return map_criterion(self.text, self.dataset.classes, self.model, self.device)
+
+    def criterion(self, ids: Sequence[int], aim: str = "") -> MapCriterion:
+        return self._make(self.truth(ids))
+
+    def _maps(self, answers: Tensor) -> Tensor:
+        return answers.reshape(len(answers), *self.model.output.shape)
+
+    def _masks(self, ids: Sequence[int]) -> Tensor:
+        return torch.from_numpy(np.asarray(self.truth(ids), dtype=np.int64)).to(self.device)
+
+    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
+        return pixel_columns(confusion(predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes))
+
+    def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        criterion = PixelShare(masks=self._masks(ids), classes=self.model.output.classes)
+        return lambda answers: criterion.mean_loss(losses.margin, criterion.maps(answers))
+
+    def views(self, x: Tensor, strongest: Tensor, ids: Sequence[int], batch_size: int) -> dict[str, Tensor]:
+        before, after = (predicted_classes(self._maps(self.ask(inputs, batch_size))) for inputs in (x, strongest))
+        return super().views(x, strongest, ids, batch_size) | {"mask": self._masks(ids), "before": before, "after": after}
+
+    def checks(self, sample: Sequence[int]) -> list[dict[str, Any]]:
+        with self.model.info.session(self.device):
+            ordered = self._maps(self.ask(self.dataset.load(sample).to(self.device), 1)).sort(1).values
+        level = ordered.shape[1] == 2 or bool((ordered[:, 0] == ordered[:, -2]).all())
+        alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
+        text = "the model answers scores for each pixel"
+        if alone:
+            text = (
+                "the model answers the class of each pixel alone (argmax): neither gradients nor scores lead an attack; return "
+                "logits"
+            )
+        return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(sample)]
+
+
+def pixel_columns(counts: Tensor) -> dict[str, Any]:
+    """The columns of counts (n, classes, classes) of pixels by true and predicted class: valid pixels, wrong ones, the counts."""
+    matrices = counts.cpu().numpy()
+    valid, right = matrices.sum((1, 2)), matrices.diagonal(axis1=1, axis2=2).sum(1)
+    answers = np.array([pack_pairs(matrix) for matrix in matrices], dtype=object)
+    return {"valid": valid, "wrong": valid - right, "answer": answers}
+
+
+def pack_pairs(counts: Array) -> str:
+    """Counts (classes, classes) of pixels as [true class, predicted class, pixels] of each pair that occurs."""
+    true, predicted = np.nonzero(counts)
+    pairs = [[int(t), int(p), int(counts[t, p])] for t, p in zip(true, predicted, strict=True)]
+    return json.dumps(pairs, separators=(",", ":"))
+
+
+def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> MapModel:
+    """The model with maps of logits as large as the pictures.
+
+    Raises:
+        RequestError: it answers no maps, or maps of another number of classes than the masks have.
+    """
+    full = MapModel(model)
+    classes = len(dataset.classes)
+    if full.output.classes < classes:
+        raise RequestError(
+            f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
+            "this data"
+        )
+    with model.info.session(device):
+        return MapModel(model, probabilities=holds_probabilities(model, dataset.load(first).to(device)))
+
+
+def map_criterion(text: str, names: Sequence[str], model: MapModel, device: torch.device) -> Callable[[Array], MapCriterion]:
+    """A function from masks (n, h, w) to their criterion; `names` are those of the classes.
+
+    Raises:
+        RequestError: the text is none of the forms.
+    """
+    name, value = read_map_criterion(text, names)
+    classes = model.output.classes
+
+    def make(masks: Array) -> MapCriterion:
+        tensor = torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(device)
+        if name == "gone":
+            return ClassGone(masks=tensor, classes=classes, label=int(value))
+        if name == "target":
+            return TargetMap(masks=tensor, classes=classes, targets=torch.full_like(tensor, int(value)), threshold=1.0)
+        if name == "iou":
+            return PictureIoU(masks=tensor, classes=classes, below=value)
+        return PixelShare(masks=tensor, classes=classes, threshold=value)
+
+    return make
+
+
+def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
+    """The name of a criterion for maps, and its share or class.
+
+    Raises:
+        RequestError: the text is none of the forms, or names no class.
+    """
+    name, colon, value = text.partition(":")
+    if name in ("gone", "target") and value:
+        return name, class_number(value, names)
+    share = _share(value) if colon else 1.0
+    if share is not None and (name == "pixels" or (name == "iou" and colon)):
+        return name, share
+    raise RequestError(f"criterion is {text!r}: write {option('criterion', MAP_FORMS)} for data with masks")
+
+
+def _share(value: str) -> float | None:
+    """A number above 0 and at most 1; None for anything else."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0 < number <= 1 else None
+
+
+def class_number(value: str, names: Sequence[str]) -> int:
+    """The number of a class, given by name or number.
+
+    Raises:
+        RequestError: there is no such class.
+    """
+    if value in names:
+        return list(names).index(value)
+    if value.isdecimal() and int(value) < len(names):
+        return int(value)
+    raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
+
+
+# Boxes
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxTask(Task):
+    """The boxes of objects."""
+
+    kind, unit = "detection", "object"
+
+    @property
+    def aims(self) -> tuple[str, ...]:
+        return tuple(box_criterion(self.text)[0])
+
+    @property
+    def usual_attack(self) -> str:
+        return "apgd-map?steps=25&wide=false" if self.model.access == Access.GRADIENTS else "square?steps=500"
+
+    @property
+    def shown(self) -> float:
+        """Score above which boxes are shown."""
+        return box_criterion(self.text)[1]
+
+    @property
+    def form(self) -> BoxForm:
+        """The form of the answers."""
+        form = self.model.info.output
+        assert isinstance(form, BoxForm)
+        return form
+
+    def criterion(self, ids: Sequence[int], aim: str = "") -> BoxCriterion:
+        ends, shown = box_criterion(self.text)
+        error = cast(Error, aim or next(iter(ends)))
+        scene = Scene.of(self.truth(ids), self.device)
+        return BoxCriterion(error=error, scene=scene, form=self.form, least_score=shown, threshold=ends.get(error, 1.0))
+
+    def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
+        return object_columns(self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth)
+
+    def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        criterion = self.criterion(ids, "missed" if self.truth(ids)[0].count else "false")
+        return lambda answers: criterion.loss(torch.zeros_like, answers, torch.zeros(1, device=answers.device))
+
+
+def object_columns(
+    found: Sequence[Detections], objects: Sequence[Objects], shown: float, *, truth: bool = False
+) -> dict[str, Any]:
+    """The columns of boxes: objects, those that no shown box finds, and the boxes, with the objects for `truth`."""
+    pairs = list(zip(found, objects, strict=True))
+    outcomes = [judge(boxes.select_above(shown), picture) for boxes, picture in pairs]
+    return {
+        "valid": np.array([picture.count for picture in objects]),
+        "wrong": np.array([sum(outcome.count(error) for error in ERRORS if error != FALSE) for outcome in outcomes]),
+        "answer": np.array([pack_boxes(boxes, picture if truth else None) for boxes, picture in pairs], dtype=object),
+    }
+
+
+def pack_boxes(boxes: Detections, objects: Objects | None) -> str:
+    """Boxes as [x0, y0, x1, y1, class, score], and objects as [x0, y0, x1, y1, class, 1 for a crowd]."""
+    content = {"boxes": _entries(boxes.boxes, boxes.labels, np.round(boxes.scores, SCORES).tolist())}
+    if objects is not None:
+        content["objects"] = _entries(objects.boxes, objects.labels, objects.crowd.astype(int).tolist())
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[Any]]:
+    corners = np.round(boxes.astype(np.float64), PIXELS).tolist()
+    return [[*corner, label, value] for corner, label, value in zip(corners, labels.tolist(), values, strict=True)]
+
+
+def fit_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> BoxForm:
+    """The form of a detector's answers.
+
+    Raises:
+        RequestError: it answers no boxes, boxes of another number of classes than the data have, or scores beyond 0 to 1.
+    """
+    form = model.info.output
+    if not isinstance(form, BoxForm):
+        raise RequestError(
+            f"model {model.name} answers no boxes: return (n, candidates, 4 + classes), or lists of boxes, scores and labels; "
+            "decode=FILE.py:FUNCTION names a function that makes them of a raw output"
+        )
+    if form.classes != len(dataset.classes):
+        raise RequestError(
+            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: choose the "
+            "model of this data"
+        )
+    with model.info.session(device), torch.no_grad():
+        answer = model.predict(dataset.load(first).to(device))
+    final = form.limit == UNSUPPRESSED
+    box_form(form.unflatten(answer), 1, max(dataset.domain.shape[1:]), model.name, final=final)
+    return form
+
+
+def box_criterion(text: str) -> tuple[dict[Error, float], float]:
+    """The kinds of errors that a criterion names, each with the share of objects, or the number of boxes, at which it is met.
+
+    Returns:
+        The kinds of errors, and the score above which boxes are shown.
+
+    Raises:
+        RequestError: the text is none of the forms.
+    """
+    refusal = RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes")
+    parts, at, least = text.partition("@")
+    ends: dict[Error, float] = {}
+    try:
+        shown = float(least) if at else SHOWN
+        for part in parts.split("+"):
+            name, colon, value = part.partition(":")
+            error, end = cast(Error, name), float(value) if colon else ALL.get(name, 1.0)
+            if error not in get_args(Error) or not 0 < end <= ALL.get(name, 1.0):
+                raise refusal
+            ends[error] = end
+    except ValueError:
+        raise refusal from None
+    if not 0 <= shown < 1:
+        raise refusal
+    return ends, shown

@@ -1,0 +1,289 @@
+"""Rows of a transfer of pictures, the figures of every model on the inputs of every source, and the report.
+
+The inputs of a cell are those that were strongest on its source, whatever other models answer to them. So a figure on another
+model than the source does not bound the robustness of that model.
+
+inputs/SOURCE-*.safetensors   the strongest inputs on each source, as an audit of pictures stores them
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from brinell.analysis.average_precision import interval
+from brinell.analysis.folder_result import Result
+from brinell.analysis.pictures import TASKS, Pictures
+from brinell.core.boxes import ERRORS, FALSE
+from brinell.core.record import Array, column
+from brinell.manifest import Amount, Content, Facts, Listing
+from brinell.reports.numbers import counted, distance, percent, points
+from brinell.reports.values import Block, Detail, Measure, Note, Percent, Report, Seconds, Table
+from brinell.studies.audit_pictures.result import PIECE, TITLES
+from brinell.studies.result import Folder, FolderResult
+from brinell.studies.transfer import TransferRequest
+
+
+def inputs_path(source: int, start: int) -> str:
+    """Path of the inputs of the pictures from a position on that were found on a source, relative to the folder."""
+    return f"inputs/{source:03d}-{start // PIECE:04d}.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Rows as columns, each a (rows,) array."""
+
+    source: Array = column("string", "model on which the input was found; empty for the untouched picture")
+    aim: Array = column("string", "aim of the attack: a criterion of maps or a kind of error; empty without one")
+    model: Array = column("string", "model that is shown the input")
+    sample_id: Array = column("int64", "position of the picture in the data")
+    distance: Array = column("float64", "size of the change, in the norm of the transfer")
+    valid: Array = column("int64", "pixels or objects that have a true class", zero=True)
+    wrong: Array = column("int64", "pixels or objects among them that are wrong", zero=True)
+    answer: Array = column(
+        "string",
+        "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
+        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
+    )
+    forwards: Array = column("int64", "forward evaluations that the input cost, in the row of its source", zero=True)
+    backwards: Array = column("int64", "backward evaluations, likewise", zero=True)
+    seconds: Array = column("float64", "wall time, likewise", zero=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+class SourceFacts(Content):
+    """A model that was attacked."""
+
+    name: str
+    """Its name."""
+    attacks: Listing[str]
+    """The attacks, in the order in which they ran."""
+
+
+class TransferFacts(Facts):
+    """What the request leaves open."""
+
+    task: Literal["segmentation", "detection"]
+    criterion: str
+    """The criterion of success, which ends the attacks on a picture."""
+    eps: Amount
+    """The budget."""
+    eps_text: str
+    """The same as it was written."""
+    least_score: float
+    """Score above which boxes are shown."""
+    sources: Listing[SourceFacts]
+    """The models that were attacked."""
+
+
+class Effect(Result):
+    """A figure of a set of pictures, with 95 % intervals by bootstrap over pictures, and its change by the inputs of a source."""
+
+    quantity: str
+    """pixel accuracy or mean IoU; for boxes recall, AP50, AP, and the kinds of errors."""
+    value: float | None
+    """The figure; null where no picture has what it counts."""
+    low: float | None
+    """Lower end of the interval; null with fewer than two pictures."""
+    high: float | None
+    """Upper end of the interval."""
+    change: float | None
+    """The figure minus that of the same model without an attack; 0 without one."""
+    change_low: float | None
+    """Lower end of the interval of this change, paired by picture."""
+    change_high: float | None
+    """Upper end of this interval."""
+
+
+class Cell(Result):
+    """The answers of one model to one set of inputs."""
+
+    source: str | None
+    """The model on which the inputs were found; null for the untouched pictures."""
+    aim: str | None
+    """Aim of the attack; null without one."""
+    model: str
+    """The model that is shown the inputs."""
+    white_box: bool
+    """True if the inputs were found on this model."""
+    figures: list[Effect]
+
+
+class SourceCosts(Result):
+    """A model that was attacked."""
+
+    source: str
+    """Its name."""
+    forwards: int
+    """Forward evaluations."""
+    backwards: int
+    """Backward evaluations."""
+    seconds: float
+    """Wall time."""
+
+
+class TransferResult(FolderResult):
+    """What `brinell transfer --json` prints for data with masks or boxes."""
+
+    request: TransferRequest
+    facts: TransferFacts
+    n: int
+    """Number of pictures."""
+    sources: list[SourceCosts]
+    """The models that were attacked."""
+    cells: list[Cell]
+    """The untouched pictures on each model, and then each source and aim on each model."""
+    notes: list[str]
+    """Notes on the models."""
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        cells = {(cell.source, cell.aim, cell.model): cell for cell in self.cells}
+        crossing = [cell for cell in self.cells if cell.source is not None and not cell.white_box]
+        attacks = {source.name: source.attacks for source in self.facts.sources}
+        return Report(
+            verb="transfer",
+            title="Do inputs found on one model harm another?",
+            subject=f"{self.data}, {counted(self.n, 'picture')}; {distance(self.request.norm)} up to {self.facts.eps_text}, "
+            f"{self.facts.criterion}",
+            sentences=[_sentence(cell, cells) for cell in sorted(crossing, key=lambda cell: cell.figures[0].change or 0.0)],
+            notes=[Note("note", "note", text) for text in self.notes],
+            blocks=[
+                *self._matrices(cells),
+                Table(
+                    title="The sources",
+                    columns=("source", "attacks", "forwards", "backwards", "time"),
+                    rows=[
+                        (entry.source, attacks[entry.source], entry.forwards, entry.backwards, Seconds(entry.seconds))
+                        for entry in self.sources
+                    ],
+                    folded=True,
+                ),
+                Table(
+                    title="Cells",
+                    columns=("source", "aim", "model", "white_box", *(name for name in Effect.model_fields if name != "low")),
+                    rows=[
+                        (
+                            *(cell.source, cell.aim, cell.model, cell.white_box, effect.quantity),
+                            *(Measure(effect.value, effect.low, effect.high), effect.high),
+                            *(effect.change, effect.change_low, effect.change_high),
+                        )
+                        for cell in self.cells
+                        for effect in cell.figures
+                    ],
+                    name="cells",
+                    page=False,
+                ),
+            ],
+        )
+
+    def _matrices(self, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> list[Block]:
+        """A table of sources by models for each aim and figure; those of an aim's own first."""
+        aims = list(dict.fromkeys(cell.aim for cell in self.cells if cell.aim is not None))
+        tables: list[Block] = []
+        for aim in aims:
+            for place, first in enumerate(self.cells[0].figures):
+                name = first.quantity
+                if name in ERRORS and name != aim:
+                    continue
+                title = TITLES.get(name, name)
+                tables.append(
+                    Table(
+                        title=f"{title[0].upper()}{title[1:]}{f', aimed at {aim}' if len(aims) > 1 else ''}",
+                        columns=("found on", *self.models),
+                        rows=[
+                            (
+                                source or "without an attack",
+                                *(_shown(cells[source, aim if source else None, model], place) for model in self.models),
+                            )
+                            for source in (None, *(entry.source for entry in self.sources))
+                        ],
+                        text=""
+                        if tables
+                        else "The figure of the model in the column on the inputs that were found on the model in the row, and "
+                        "its change by them. Inputs are those that were strongest on their source: on other models the figures "
+                        "are no upper bounds of robustness. Intervals are of the pictures: 95 %, bootstrap, those of changes "
+                        "paired by picture.",
+                        terminal=place < 2,
+                        folded=place >= 2 and name != aim,
+                    )
+                )
+        return tables
+
+
+def _shown(cell: Cell, place: int) -> Detail:
+    """A figure with its change."""
+    effect = cell.figures[place]
+    is_count = effect.quantity == FALSE
+    value = (Measure if is_count else Percent)(effect.value, effect.low, effect.high)
+    if cell.source is None or effect.change is None:
+        return Detail(value, "")
+    low, change, high = (
+        f"{part:+.1f}" if is_count else points(part) for part in (effect.change_low, effect.change, effect.change_high)
+    )
+    own = "; its own inputs" if cell.white_box else ""
+    return Detail(value, f"{change} ({low} to {high}){own}" if effect.change_low is not None else f"{change}{own}")
+
+
+def _sentence(cell: Cell, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> str:
+    """The figure of a model on the inputs of another one, without an attack, and under its own."""
+    effect, clean = cell.figures[0], cells[None, None, cell.model].figures[0]
+    own = cells.get((cell.model, cell.aim, cell.model))
+    under_own = f", {percent(own.figures[0].value)} under its own attack" if own else ""
+    aimed = f" aimed at {cell.aim}" if cell.aim in ERRORS else ""
+    return (
+        f"On inputs found on {cell.source}{aimed}, the {effect.quantity} of {cell.model} is {percent(effect.value)} "
+        f"({percent(clean.value)} without an attack{under_own})."
+    )
+
+
+def summarise(folder: Folder[Answers]) -> TransferResult:
+    """Figures of a folder from its rows."""
+    rows, facts, head = folder.rows, folder.facts, folder.head()
+    models = head["models"]
+
+    def part(source: str, aim: str, model: str) -> Array:
+        """The rows of a model on one set of inputs, by picture."""
+        index = np.flatnonzero((rows.source == source) & (rows.aim == aim) & (rows.model == model))
+        return index[np.argsort(rows.sample_id[index], kind="stable")]
+
+    first = part("", "", models[0])
+    place = np.searchsorted(rows.sample_id[first], rows.sample_id)
+    pictures = TASKS[facts.task](rows.answer, place, first, least_score=facts.least_score)
+    clean = {model: part("", "", model) for model in models}
+    cells = [_cell(pictures, None, None, model, clean[model], clean[model]) for model in models]
+    for source in (entry.name for entry in facts.sources):
+        for aim in dict.fromkeys(rows.aim[rows.source == source].tolist()):
+            cells += [_cell(pictures, source, aim, model, part(source, aim, model), clean[model]) for model in models]
+    return TransferResult(
+        **head,
+        n=len(first),
+        sources=[
+            SourceCosts(
+                source=entry.name,
+                **{name: getattr(rows, name)[rows.source == entry.name].sum() for name in ("forwards", "backwards", "seconds")},
+            )
+            for entry in facts.sources
+        ],
+        cells=cells,
+        notes=[str(note) for entry in folder.manifest["models"] for note in entry.get("notes", [])],
+    )
+
+
+def _cell(pictures: Pictures, source: str | None, aim: str | None, model: str, index: Array, clean: Array) -> Cell:
+    figures = [_effect(pictures, name, index, clean) for name in pictures.figures]
+    return Cell(source=source, aim=aim, model=model, white_box=source == model, figures=figures)
+
+
+def _effect(pictures: Pictures, name: str, index: Array, clean: Array) -> Effect:
+    """A figure and its change, with their intervals."""
+    value, before = pictures.figure(name, index), pictures.figure(name, clean)
+    several = len(index) > 1
+    draws = pictures.values(name, index, pictures.weights) - pictures.values(name, clean, pictures.weights)
+    change = interval(value.value - before.value, draws if several else np.zeros(0))
+    numbers = (*value, value.value - before.value, change.low, change.high)
+    fields = ("value", "low", "high", "change", "change_low", "change_high")
+    return Effect(quantity=name, **{key: float(v) if np.isfinite(v) else None for key, v in zip(fields, numbers, strict=True)})
