@@ -4,7 +4,6 @@
     python benchmarks/dense.py figures --side 513 --pictures 4 --eps 0:8/255:9 --attack "apgd-map?steps=10"
     python benchmarks/dense.py peer --checkout CHECKOUT --steps 5 --eps 1/510,1/255,4/255
     python benchmarks/dense.py black-box --eps 8 --pictures 10
-    python benchmarks/dense.py polyps --pictures 48
     python benchmarks/dense.py boxes                    AP50, recall and errors of FastestDet on 40 pictures
     python benchmarks/dense.py boxes-black-box          RLAB against Square: objects missed with 1,000 queries
     python benchmarks/dense.py coco                     AP and AP50 beside pycocotools, which must be on PYTHONPATH
@@ -33,20 +32,19 @@ from torch import Tensor, nn
 
 import brinell
 from brinell.analysis.average_precision import average_precision, match_set
+from brinell.analysis.pictures import ious
 from brinell.core.boxes import LEAST, MISSED, Detections, Objects
 from brinell.core.segmentation import confusion
 from brinell.core.user_files import import_file
 from brinell.engine.plan import model_opener
 from brinell.engine.sources import open_data
-from brinell.studies.dense.detection_analysis import open_study
-from brinell.studies.dense.records import TABLE
-from brinell.studies.dense.segmentation_analysis import miou, share_right
+from brinell.studies.audit_pictures import STUDY
+from brinell.studies.audit_pictures.result import pictures_of
 
 GROUP = "studies"
 RUNS = {
     "figures": "--side 65 --pictures 1 --eps 8/255 --attack pgd?steps=2",
     "black-box --eps 8": "--side 65 --pictures 1 --seeds 1 --queries 10",
-    "polyps": "--pictures 1 --attack pgd?steps=1",
     "boxes": "--pictures 1 --steps 1 --eps 4/255",
     "boxes-black-box": "--pictures 1 --seeds 1 --queries 10",
 }
@@ -67,7 +65,7 @@ def run_study(model: Any, data: Any, read: Callable[[Path], Any] | None = None, 
     """A study in a temporary folder, its processor seconds, and what `read` makes of its folder."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "study"
-        result, seconds = measure.timed(lambda: brinell.dense(model, data, out=out, **settings))
+        result, seconds = measure.timed(lambda: brinell.audit(model, data, out=out, **settings))
         return result, seconds, read(out) if read else None
 
 
@@ -137,10 +135,11 @@ def load_net(name: str) -> nn.Module:
 
 def report(result: Any, seconds: float) -> None:
     """Print the figures of a study, and its passes for each picture."""
-    for accuracy, figure in zip(result.pixel_accuracy, result.miou, strict=True):
-        backwards = sum(attack.backwards for attack in result.attacks if attack.eps == accuracy.eps) / result.n
+    rates = (result.clean_accuracy, *result.robust_accuracy)
+    for accuracy, figure in zip(rates, result.figures[0].values, strict=True):
+        backwards = sum(stage.backwards for stage in result.stages if stage.eps == accuracy.eps) / result.n
         print(
-            f"{result.model} eps {accuracy.eps:.4g} ({255 * accuracy.eps:.3g}/255): accuracy {format_figure(accuracy)}, "
+            f"{result.models[0]} eps {accuracy.eps:.4g} ({255 * accuracy.eps:.3g}/255): accuracy {format_figure(accuracy)}, "
             f"mIoU {format_figure(figure)}, {backwards:.1f} gradients a picture"
         )
     print(f"{seconds:.0f} s", flush=True)
@@ -177,7 +176,7 @@ def attack_by_peer(attacker: Any, net: nn.Module, x: Tensor, mask: Tensor, eps: 
         assert float((adversarial - x).abs().max()) <= eps + 1e-6
         with torch.no_grad():
             counts.append(confusion(net(adversarial).argmax(1), mask, 21)[0])
-    return min(counts, key=lambda count: share_right(count.numpy()) or 0.0)
+    return min(counts, key=lambda count: float(count.trace()))
 
 
 def peer(options: Namespace) -> None:
@@ -196,7 +195,7 @@ def peer(options: Namespace) -> None:
                 )
             value = np.asarray(sum(counts))
             print(
-                f"SEA, {name} eps {text}: accuracy {share_right(value):.4f}, mIoU {miou(value):.4f}, "
+                f"SEA, {name} eps {text}: accuracy {value.trace() / value.sum():.4f}, mIoU {np.nanmean(ious(value)):.4f}, "
                 f"{passes.forwards / len(x):.1f} forwards a picture, {seconds:.0f} s",
                 flush=True,
             )
@@ -213,25 +212,10 @@ def black_box(options: Namespace) -> None:
         """(2, pictures): pixels that are wrong without an attack and under it."""
         settings = {"norm": "l2", "eps": options.eps, "queries": options.queries, "select": "first", "seed": seed}
         result, seconds, _ = run_study(net, data, attack=attack, **settings)
-        shares = np.array([[1 - (share or 0.0) for share in picture.accuracy] for picture in result.pictures])
         report(result, seconds)
-        return (shares.T[[0, -1]] * valid).round()
+        return np.array([[entry.n - entry.clean, entry.n - entry.robust[-1]] for entry in result.pictures]).T
 
     compare(options, run, valid, "wrong pixels")
-
-
-def polyps(options: Namespace) -> None:
-    """The certified network: attacked and certified pixel accuracy by L2 radius."""
-    folder = FOLDER / "segmentation_certified"
-    data = import_file(FOLDER / "data_dense.py").segmentation(folder)
-    net, rows = import_file(folder / "model_lip.py").load(), slice(0, options.pictures or 20)
-    dataset = brinell.data(data["images"][rows], masks=data["masks"][rows], classes=[str(name) for name in data["classes"]])
-    settings = {"norm": "l2", "eps": "0.05,0.1,0.25,0.5,1", "lipschitz": float(net.lipschitz)}
-    result, seconds, _ = run_study(net, dataset, attack=options.attack or ["sea?steps=5"], **settings)
-    report(result, seconds)
-    for figure in result.certified:
-        print(f"certified within {figure.eps:g}: {format_figure(figure)}")
-    print(f"{result.contradictions} contradictions on {result.n} pictures and {len(result.certified)} radii")
 
 
 # --- boxes -----------------------------------------------------------------------------------------------------------
@@ -242,13 +226,13 @@ def boxes(options: Namespace) -> None:
     settings = {"samples": options.pictures or 40, "select": "first", "eps": options.eps}
     settings["attack"] = options.attack or [f"apgd-map?steps={options.steps}&wide=false"]
     result, seconds, _ = run_study(MODULE, f"boxes:{BOXES}", **settings)
-    curves = {"AP50": result.ap50, "AP": result.ap, "recall": result.recall, **dict(result.errors)}
+    curves = {curve.quantity: curve.values for curve in result.figures}
+    curves |= {"recall": [result.clean_accuracy, *result.robust_accuracy]}
     for name, values in curves.items():
         print(f"{name}: {', '.join(map(format_figure, values)) or '-'}", flush=True)
-    for aim in result.aims:
-        errors = ", ".join(f"{name} {getattr(aim, name)}" for name in ("missed", "mislabelled", "misplaced", "false", "boxes"))
-        figures = f"AP50 {aim.ap50:.4f}, AP {aim.ap:.4f}, recall {aim.recall:.3f}, {errors}"
-        print(f"  {aim.error} {aim.eps:.5f}: {figures}, {aim.forwards} + {aim.backwards} passes")
+    for stage in result.stages:
+        passes = f"{stage.forwards} + {stage.backwards} passes"
+        print(f"  {stage.aim} {stage.attack} {stage.eps:.5f}: recall {stage.accuracy}, {passes}")
     print(f"{seconds:.0f} s")
 
 
@@ -259,14 +243,15 @@ def boxes_black_box(options: Namespace) -> None:
 
     def read(out: Path) -> Array:
         """(2, pictures): objects that are missed without an attack and under it."""
-        study = open_study(TABLE.read(out))
-        return np.stack([study.total(study.set_of(MISSED, level), MISSED) for level in (0, 1)])
+        folder = STUDY.resolve(STUDY.table).read(out)
+        found = pictures_of(folder.rows, STUDY.open_folder(out).facts)
+        return np.stack([found.counts[MISSED][found.worst(MISSED, level)] for level in (0, 1)])
 
     def run(attack: str, seed: int) -> Array:
         result, seconds, missed = run_study(
             MODULE, f"boxes:{BOXES}", read, attack=attack, seed=seed, queries=options.queries, **settings
         )
-        figures = f"recall {result.recall[-1].value:.3f}, AP50 {result.ap50[-1].value:.4f}, {seconds:.0f} s"
+        figures = f"recall {result.robust_accuracy[-1].value:.3f}, AP50 {result.figures[0].values[-1].value:.4f}, {seconds:.0f} s"
         print(f"{attack} seed {seed}: {missed[1].tolist()} missed, {figures}", flush=True)
         return np.asarray(missed)
 
@@ -317,7 +302,7 @@ def coco(options: Namespace) -> None:
 
 
 COMMANDS = {
-    command.__name__.replace("_", "-"): command for command in (figures, peer, black_box, polyps, boxes, boxes_black_box, coco)
+    command.__name__.replace("_", "-"): command for command in (figures, peer, black_box, boxes, boxes_black_box, coco)
 }
 
 

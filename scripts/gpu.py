@@ -70,16 +70,16 @@ def verbs(table: Table, folder: Path) -> None:
             surrogates=1, surrogate_steps=5, samples=60, probes=2, slots=8, device=device,
         ),
     }  # fmt: skip
-    dense = {"dense", "dense-transfer"}
+    of_pictures = {"audit pictures", "transfer pictures"}
     if PILLOW:
         pictures, model = write_pictures(folder / "pictures")
-        calls["dense"] = lambda out: brinell.dense(model, pictures, eps="0.1", attack="sea?steps=2", out=out, device=device)
-        calls["dense-transfer"] = lambda out: brinell.dense_transfer(
-            [f"{model}?name=first", f"{model}?name=second"], pictures, eps="0.1", attack="sea?steps=2", out=out, device=device
-        )
+        settings = {"data": pictures, "eps": "0.1", "attack": "sea?steps=2", "device": device}
+        models = [f"{model}?name=first", f"{model}?name=second"]
+        calls["audit pictures"] = lambda out: brinell.audit(model, out=out, **settings)
+        calls["transfer pictures"] = lambda out: brinell.transfer(model=models, out=out, **settings)
     for verb in [verb for verb, study in register.studies().items() if "device" in study.fields()]:
         if verb not in calls:
-            note = "it reads pictures, and Pillow is not installed" if verb in dense else "this script has no call of it"
+            note = "it reads pictures, and Pillow is not installed" if verb in of_pictures else "this script has no call of it"
             table.add("verb", verb, "left out", note)
             continue
         with table.part("verb", verb):

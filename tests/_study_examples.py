@@ -33,8 +33,8 @@ EXAMPLES = {
     "claim": {"eps": "0.1"},
     "compare": {"run": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"]},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
-    "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
-    "dense-transfer": {"eps": "0.05", "attack": ["sea?steps=3"]},
+    "audit pictures": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
+    "transfer pictures": {"eps": "0.05", "attack": "sea?steps=3"},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
@@ -64,8 +64,8 @@ class Needs:
         self.folder = folder
         self.makers = {
             "claim": self.audit,
-            "dense": self.pictures,
-            "dense-transfer": self.two_networks,
+            "audit pictures": self.pictures,
+            "transfer pictures": self.two_networks,
             "audit detectors": self.audit,
             "harden": self.training,
             "unrestricted": self.generator,

@@ -218,7 +218,7 @@ def masks_run(finished_runs: Runs) -> Path:
 
     def make(out: Path) -> None:
         data, model = write_pictures(out.parent / "pictures", n=24, side=8)
-        brinell.dense(model, data, eps="0.05,0.2", attack=["sea?steps=3", "pgd?steps=3"], out=out)
+        brinell.audit(model, data, eps="0.05,0.2", attack=["sea?steps=3", "pgd?steps=3"], out=out)
 
     return finished_runs.make("masks", make)
 
@@ -232,7 +232,7 @@ def boxes_run(finished_runs: Runs) -> Path:
         x, objects = spots(*pictures)
         data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
         eps = [0.98 * VANISHING, 1.02 * VANISHING]
-        brinell.dense(Spots(), data, eps=eps, attack=["pgd?steps=1", "pgd?steps=4"], out=out)
+        brinell.audit(Spots(), data, eps=eps, attack=["pgd?steps=1", "pgd?steps=4"], out=out)
 
     return finished_runs.make("boxes", make)
 

@@ -209,7 +209,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         if "data" not in settings:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
         settings["data"] = (settings["data"], y)
-    study = register.of_data(study, settings)
+    study = register.of_data(study, settings.get("data"))
     _check_texts(settings)
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)

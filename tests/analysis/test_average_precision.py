@@ -15,7 +15,6 @@ from brinell.analysis.average_precision import (
     draw_pictures,
     interval,
     match_set,
-    ratio,
 )
 from brinell.core.boxes import Detections
 
@@ -132,11 +131,6 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
     assert widths[1] < widths[0]
 
 
-def test_ratio_leaves_out_pictures_without_objects():
-    result = ratio(np.array([1, 5, 1]), np.array([2, 0, 2]), draw_pictures(3, 100))
-    assert result.value == 0.5 and result.low <= 0.5 <= result.high
-
-
 def reference_precision(matches, weights, label, level):
     """AP of a class at a level of overlap, recall point by recall point, from pictures that are counted several times."""
     total = sum(weights[picture] for picture, object_label in matches.objects.tolist() if object_label == label)
@@ -178,5 +172,3 @@ def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
     counts = draw_pictures(7, draws=20)
     assert counts.shape == (20, 7) and (counts.sum(1) == 7).all() and np.array_equal(counts, draw_pictures(7, draws=20))
     assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))
-    part, total, weights = np.array([1, 2, 9]), np.array([2, 4, 0]), np.array([[1, 0, 5], [0, 1, 0], [0, 0, 1]])
-    assert ratio(part, total, weights) == pytest.approx((0.5, 0.5, 0.5))

@@ -18,7 +18,6 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._maps import MapModel
 from brinell.models._torch_model import TorchModel
-from brinell.studies.dense.segmentation import certified_wrong
 
 MASKS = torch.tensor([[[0, 1], [1, IGNORED]], [[2, 2], [2, 2]]])
 
@@ -151,20 +150,6 @@ def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():
 def test_a_model_of_another_size_is_refused():
     with pytest.raises(RequestError, check=refused("core.segmentation.MapCriterion.check")):
         PixelShare(masks=MASKS, classes=3).check(10)
-
-
-def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(subtests):
-    """The logits are the input (constant 1), so the worst change is known: it brings pixels to a tie, the cheapest first."""
-    for radius in [0.0, 0.1, 0.3, 0.6, 1.0]:
-        with subtests.test(radius=radius):
-            maps = torch.tensor([[[[0.5, 0.2, 0.0, 0.9]], [[0.0, 0.0, 0.3, 0.0]]]])
-            masks = torch.tensor([[[0, 0, 0, IGNORED]]])
-            costs = sorted(max(lead, 0.0) / 2**0.5 for lead in (0.5, 0.2, -0.3))
-            turned, budget = 0, 0.0
-            for cost in costs:
-                budget += cost**2
-                turned += budget <= radius**2 + 1e-6
-            assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
 
 
 OTHER_ATTACKS = ("pgd?steps=3", "square?steps=20", "rlab?steps=20&patch=2&distortions=signed-patch")

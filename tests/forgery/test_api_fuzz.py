@@ -13,7 +13,6 @@ from torch import nn
 
 import _hostile as hostile
 import brinell
-from _pictures import make_pictures
 from brinell.core.errors import BrinellError
 
 N = 12
@@ -44,10 +43,6 @@ def right(name, runs):
         "compare": {"run": [runs[0], runs[1]]},
         "corrupt": in_memory | {"kind": "published-brightness", "severity": 1},
         "data": {"x": X, "y": Y},
-        "dense": {"model": nn.Conv2d(3, 2, 1), "data": brinell.data(make_pictures()[0], masks=make_pictures()[1]), "eps": 0.1,
-                  "attack": "pgd?steps=2"},
-        "dense_transfer": {"model": [nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1)], "attack": "pgd?steps=2", "eps": 0.1,
-                           "data": brinell.data(make_pictures()[0], masks=make_pictures()[1])},
         "doctor": {},
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},
         "explain": in_memory | {"method": "gradient", "samples": 4, "steps": 2},

@@ -13,19 +13,14 @@ import brinell
 from _sets import rows_of
 from approval import approve, page_text, shown, terminal_of, varied
 from brinell.analysis.results import Share
-from brinell.core.boxes import Detections, Objects
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
 from brinell.store import proofs, rows
 from brinell.store.files import write_arrays
-from brinell.store.table import Folder
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
-from brinell.studies.answer_text import pack_answer, pack_pairs
 from brinell.studies.certify import STUDY as CERTIFY
 from brinell.studies.certify.result import QueryResult
 from brinell.studies.corruption import STUDY as CORRUPT
-from brinell.studies.dense_transfer import analysis, page, terminal
-from brinell.studies.dense_transfer.records import Answers
 from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
 from brinell.studies.generator.result import GeneratorResult
@@ -96,61 +91,6 @@ def test_corrupt(corrupt_run, tmp_path):
     format_.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32)))
     CORRUPT.resolve(CORRUPT.page)(path)
     approve("corrupt", shown(path) + "\n" + payload(brinell.open(path)))
-
-
-def transfer_folder(path, task, answer):
-    """Two models on pictures of both; `answer` gives a text by source, aim, model and picture."""
-    aims = ("missed", "false") if task == "detection" else ("pixels",)
-    rng, parts = np.random.default_rng(4), []
-    for source, aim in [("", ""), *((source, aim) for source in ("ann", "bob") for aim in aims)]:
-        for model in ("ann", "bob"):
-            for sample in (3, 5, 8):
-                costs = {name: rng.integers(1, 99) for name in ("forwards", "backwards")} if source == model else {}
-                text = answer(rng, source, aim, model, sample)
-                parts.append(
-                    rows.build(
-                        Answers, 1, source=source, aim=aim, model=model, sample_id=sample, distance=0.1, answer=text, **costs
-                    )
-                )
-    order = rng.permutation(len(parts))
-    manifest = {
-        "request": {"norm": "linf", "least_score": 0.4},
-        "task": task,
-        "eps": 0.1,
-        "eps_text": "25.5/255",
-        "data": {"name": "d", "classes": ["x", "y", "z"]},
-        "models": [{"name": "ann", "notes": ["a note"]}, {"name": "bob"}],
-        "sources": [{"name": "ann", "attacks": ["sea"]}, {"name": "bob", "attacks": ["sea", "pgd"]}],
-    }
-    return Folder(path=path, manifest=manifest, rows=rows.concatenate([parts[k] for k in order]))
-
-
-def mask_answer(rng, source, aim, model, sample):
-    share = 0.05 + (0.3 if source else 0) + (0.25 if source == model else 0)
-    counts = [rng.multinomial(20 + 3 * k + sample, np.where(np.arange(3) == k, 1 - share, share / 2)) for k in range(3)]
-    return pack_pairs(np.stack(counts))
-
-
-def box_answer(rng, source, aim, model, sample):
-    corners = np.array([[0.0, 0, 4, 4], [4, 0, 8, 4], [0, 4, 4, 8], [4, 4, 8, 8]])[: sample - 3]
-    labels = np.arange(len(corners)) % 3
-    objects = Objects(boxes=corners, labels=labels, crowd=np.zeros(len(corners), bool))
-    n, spoiled = len(corners), 0.1 + (0.3 if source else 0) + (0.3 if source == model else 0)
-    scores = np.where(rng.random(n + 1) < spoiled, 0.2, 0.7) + rng.random(n + 1) / 5
-    boxes = np.concatenate([corners + np.where(rng.random((n, 1)) < spoiled, 1.5, 0), [[9, 9, 12, 12]]])
-    order, seen = np.argsort(-scores), np.where(rng.random(n) < 0.4, (labels + 1) % 3, labels)
-    found = Detections(boxes=boxes[order], scores=scores[order], labels=np.append(seen, 2)[order])
-    return pack_answer(found, None if source else objects)
-
-
-def test_dense_transfer(tmp_path):
-    for name, task, answer in (("masks", "segmentation", mask_answer), ("boxes", "detection", box_answer)):
-        result = analysis.summarise(transfer_folder(tmp_path, task, answer))
-        texts = ["\n".join(terminal.lines(result)), page_text(page.render(result)), page.table(result), payload(result)]
-        if name == "boxes":
-            shares = [[getattr(cell, kind).value for kind in (*OBJECT_ERRORS, "recall")] for cell in result.cells]
-            assert np.allclose(np.sum(shares, 1), 1) and (np.array(shares) > 0).any(0).all(), "each kind of error occurs"
-        approve(f"dense-transfer-{name}", "\n\n".join(texts))
 
 
 def test_explain(explain_run, tmp_path):

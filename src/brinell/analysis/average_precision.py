@@ -128,17 +128,3 @@ def interval(value: float, draws: Array) -> Interval:
         return Interval(float("nan"), float("nan"), float("nan"))
     low, high = np.quantile(finite, (0.025, 0.975)).tolist()
     return Interval(float(value), min(low, float(value)), max(high, float(value)))
-
-
-def ratio(part: Array, whole: Array, weights: Array) -> Interval:
-    """A sum over pictures per sum over pictures, such as objects missed per object.
-
-    Args:
-        part: (pictures,) counts.
-        whole: (pictures,) counts; pictures in which it is 0 take no part.
-        weights: (draws, pictures) of `draw_pictures`.
-    """
-    counts = np.stack([part * (whole > 0), whole]).astype(np.float64)
-    drawn, total = weights @ counts.T, counts.sum(1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return interval(float(total[0] / total[1]) if total[1] else float("nan"), drawn[:, 0] / drawn[:, 1])

@@ -3,7 +3,7 @@
 Croce, Singh & Hein 2023, Towards reliable evaluation and fast training of robust semantic segmentation models (arXiv 2306.12941),
 section 2: APGD on one of four losses (balanced and masked cross-entropy, Jensen-Shannon divergence, masked spherical loss). It
 spends 30 % of the steps within 2 eps, 30 % within 1.5 eps and the rest within eps, and each phase begins with the projected best
-point of the one before. `brinell dense --attack sea` runs the four losses one after another and keeps the worst case of each
+point of the one before. `brinell audit --attack sea` runs the four losses one after another and keeps the worst case of each
 picture, as the paper's ensemble does.
 
 Deviations:

@@ -48,7 +48,8 @@ class Command:
     def execute(self) -> int:
         """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
         try:
-            self._choose_study()
+            if self.study.of_pictures:
+                self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
             return self._answer(self._run())
         except KeyboardInterrupt:
             if not self.resume_command:
@@ -58,13 +59,6 @@ class Command:
         except StoppedError as error:
             say(f"error: {error}" + (f" ({self.resume_command})" if self.resume_command and error.resumable else ""))
             return error.exit_code
-
-    def _choose_study(self) -> None:
-        """Take the study of pictures where the data have masks or boxes."""
-        if self.study.of_pictures:
-            settings = self._file_values() | self.values | self.options
-            self.study = of_data(self.study, settings)
-            self.values |= {name: settings[name] for name in self.values}
 
     def _run(self) -> Any:
         """Run the study and return its result."""

@@ -61,5 +61,5 @@ def check_labelled(dataset: Dataset) -> None:
         subject = "a mask" if truth.task == "segmentation" else "objects"
         raise RequestError(
             f"{dataset.name} holds {subject} for each picture, and here one class for each input is needed: brinell audit and "
-            "brinell dense take such data"
+            "brinell transfer take such data"
         )

@@ -1,7 +1,5 @@
 """Models that answer maps: enlargement to the size of the input, and logits in place of probabilities."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,14 +8,11 @@ from brinell.core.errors import RequestError
 from brinell.core.model import MapOutput, Model
 from brinell.models._answers import SUM, Converted, logits_of_probabilities
 
-Enlargement = Literal["bilinear", "bilinear-aligned", "nearest"]
-"""How a map that is smaller than its input is enlarged; aligned: the outer pixels of both lie upon each other."""
-
 
 class MapModel(Converted):
     """A model whose maps are as large as its inputs, and hold logits."""
 
-    def __init__(self, model: Model, enlargement: Enlargement = "bilinear", *, probabilities: bool = False) -> None:
+    def __init__(self, model: Model, *, probabilities: bool = False) -> None:
         output = model.info.output
         if not isinstance(output, MapOutput):
             raise RequestError(
@@ -29,7 +24,7 @@ class MapModel(Converted):
                 f"model {model.name} answers maps of {output.width} x {output.height} for pictures of {width} x {height}: let it "
                 "answer one class for each pixel"
             )
-        self._own, self._enlargement, self._probabilities = output, enlargement, probabilities
+        self._own, self._probabilities = output, probabilities
         self.output = MapOutput(classes=output.classes, height=height, width=width)
         self._is_smaller = self._own != self.output
         notes: tuple[str, ...] = ()
@@ -37,8 +32,8 @@ class MapModel(Converted):
             notes += (f"{model.name} answers probabilities: their logarithms stand in for logits",)
         if self._is_smaller:
             size, smaller = (f"{form.width} x {form.height}" for form in (self.output, output))
-            notes += (f"{model.name} answers maps of {smaller} for pictures of {size}: they are enlarged ({enlargement})",)
-        step = f"{self.output.shape} {enlargement} {probabilities}"
+            notes += (f"{model.name} answers maps of {smaller} for pictures of {size}: they are enlarged (bilinear)",)
+        step = f"{self.output.shape} bilinear {probabilities}"
         super().__init__(model, step, output.classes * height * width, output=self.output, answers="logits", notes=notes)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -50,10 +45,7 @@ class MapModel(Converted):
             return answer
         maps = answer.reshape(len(answer), *self._own.shape)
         size = (self.output.height, self.output.width)
-        if self._enlargement == "nearest":
-            return functional.interpolate(maps, size, mode="nearest").flatten(1)
-        aligned = self._enlargement == "bilinear-aligned"
-        return functional.interpolate(maps, size, mode="bilinear", align_corners=aligned).flatten(1)
+        return functional.interpolate(maps, size, mode="bilinear", align_corners=False).flatten(1)
 
 
 def holds_probabilities(model: Model, x: Tensor) -> bool:

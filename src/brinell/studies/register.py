@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import RequestError
 from brinell.core.suggestions import suggestion
 from brinell.studies.kit import GROUPS, Study
 
@@ -96,27 +96,11 @@ def study_of(folder: Path) -> Study:
     return load(verb)
 
 
-def of_data(study: Study, settings: dict[str, Any]) -> Study:
-    """The study that takes a call with such data: `study` itself, or that of pictures with masks or boxes.
-
-    Args:
-        study: the study that was called.
-        settings: the settings that were given; where another study takes over, one model stands for a list of one.
-
-    Raises:
-        RequestError: a setting that the other study lacks.
-    """
+def of_data(study: Study, data: Any) -> Study:
+    """The study that takes a call with such data, a spec or a data set: `study` itself, or that of pictures."""
     from brinell.engine.sources import has_truth
 
-    if not study.of_pictures or settings.get("data") is None or not has_truth(settings["data"]):
-        return study
-    other = load(study.of_pictures)
-    if lacking := [name for name in settings if name in study.fields() and name not in other.fields()]:
-        raise RequestError(f"data with masks or boxes have no {option(lacking[0])}: leave it out")
-    for name, value in settings.items():
-        if isinstance(value, list | tuple) and len(value) == 1 and name in study.fields() and not other.takes_several(name):
-            settings[name] = value[0]
-    return other
+    return load(study.of_pictures) if study.of_pictures and data is not None and has_truth(data) else study
 
 
 def _read(package: str) -> Entry:

@@ -59,7 +59,7 @@ def test_the_policy_attacks_pictures_with_boxes(tmp_path):
     policy = tmp_path / "p.safetensors"
     brinell.train_agent(Spots(), data, out=policy, attack=f"rlab?{PLACED}", algorithm="none", **SHORT)
     attack = f"rlab?policy={policy}&{PLACED}&steps=60"
-    result = brinell.dense(Spots(), data, norm="l2", eps=[8], criterion="missed", attack=attack, out=tmp_path / "run")
+    result = brinell.audit(Spots(), data, norm="l2", eps=[8], criterion="missed", attack=attack, out=tmp_path / "run")
     assert result.errors.missed[-1].value > 0.5
     with safe_open(policy, "np") as file:
         assert "missed:0.5" not in str(file.metadata())  # the default is resolved by the data, not written as a wish

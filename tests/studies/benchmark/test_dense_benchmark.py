@@ -15,12 +15,12 @@ from _helpers import Recorder
 from _pictures import make_pictures, write_pictures
 from _sets import arrays_of, rows_of
 from _spots import QUADRANTS, Spots, entries, spots
+from brinell.analysis.pictures import read_boxes
 from brinell.cli import run as cli
 from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError
 from brinell.core.model import MapOutput, ModelInfo
-from brinell.studies.answer_text import read_boxes
 
 SETTINGS = {"distortions": "contrast+occlusion", "steps": 80, "refine": 10, "levels": "1,2"}
 

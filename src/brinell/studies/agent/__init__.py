@@ -42,7 +42,7 @@ class TrainAgentRequest(BaseRequest):
     eps: Budgets = "1"
     """The budget of the episodes, such as 1 or 8/255."""
     criterion: str | None = None
-    """The criterion of success for masks and boxes, as for brinell dense, such as pixels:0.5 or missed:0.5. Default: half of the
+    """The criterion of success for masks and boxes, as for brinell audit, such as pixels:0.5 or missed:0.5. Default: half of the
     pixels are wrong, or half of the objects are missed."""
     samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000
     """The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out."""

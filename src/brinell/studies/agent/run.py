@@ -21,11 +21,11 @@ from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
 from brinell.engine.class_counts import check_output
-from brinell.engine.dense_outputs import DenseSubject, check_criterion, open_subject
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
+from brinell.engine.tasks import Task, check_criterion, open_task
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.selection import set_aside
@@ -142,7 +142,7 @@ def _train(call: Call, trained: Agent | None = None) -> Agent:
         if trained is not None:
             start, config = _without_validation(trained), replace(config, algorithm="none")
         counted: dict[str, Any] = {}
-        subject: DenseSubject | None = None
+        subject: Task | None = None
         if dataset.info.truth is None:
             model = with_logits(model, dataset, counted)
             first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
@@ -193,9 +193,9 @@ def _open_subject(
     ids: list[int],
     device: torch.device,
     note: Callable[[str], None],
-) -> tuple[DenseSubject, list[int]]:
+) -> tuple[Task, list[int]]:
     """The model of maps or boxes with its criterion, and the samples on which this can be met; says what is left out."""
-    subject = open_subject(dataset, model, request.criterion, ids[:1], device)
+    subject = open_task(dataset, model, request.criterion, ids[:1], device)
     hopeless = subject.hopeless(ids)
     ids = [sample for sample in ids if sample not in hopeless]
     if not ids:

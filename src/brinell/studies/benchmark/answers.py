@@ -13,8 +13,8 @@ from brinell.core.detection import BoxCriterion
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.segmentation import MapCriterion, confusion
+from brinell.engine.tasks import object_columns, pixel_columns
 from brinell.models._answers import Converted
-from brinell.studies.answer_text import count_lost, pack_answer, pack_pairs
 
 BOX = 6
 """Numbers of a final box: corners, class and score."""
@@ -59,9 +59,8 @@ class MapReading:
 
     def columns(self, numbers: Tensor, rows: Tensor) -> dict[str, list[Any]]:
         """Valid pixels, wrong ones, and the counts as text."""
-        counts = numbers[:, self.scores :].reshape(-1, self._classes, self._classes).long().cpu().numpy()
-        valid, right = counts.sum((1, 2)), counts.diagonal(axis1=1, axis2=2).sum(1)
-        return {"valid": valid.tolist(), "wrong": (valid - right).tolist(), "answer": [pack_pairs(matrix) for matrix in counts]}
+        counts = numbers[:, self.scores :].reshape(-1, self._classes, self._classes).long()
+        return {name: values.tolist() for name, values in pixel_columns(counts).items()}
 
     def truth(self, row: int) -> Array:
         """(h, w) uint8: the mask."""
@@ -87,12 +86,7 @@ class BoxReading:
         """Objects, those that no shown box finds, and the final boxes as text."""
         objects = [self._objects[row] for row in rows.tolist()]
         pictures = [_boxes(table) for table in numbers[:, self.scores :].reshape(-1, MOST, BOX).cpu().double().numpy()]
-        least = self._criterion.least_score
-        return {
-            "valid": [picture.count for picture in objects],
-            "wrong": [count_lost(boxes.select_above(least), truth) for boxes, truth in zip(pictures, objects, strict=True)],
-            "answer": [pack_answer(boxes, None) for boxes in pictures],
-        }
+        return {name: values.tolist() for name, values in object_columns(pictures, objects, self._criterion.least_score).items()}
 
     def truth(self, row: int) -> Array:
         """(k, 6) float64: corners, class, and 1 for a crowd."""

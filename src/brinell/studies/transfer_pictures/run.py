@@ -38,7 +38,7 @@ MISSED = "missed"
 
 @dataclass(frozen=True, kw_only=True)
 class TransferPlan(Plan):
-    """The plan of a transfer between models with dense outputs."""
+    """The plan of a transfer of pictures."""
 
     tasks: dict[str, Task]
     """By model."""

@@ -8,8 +8,7 @@ import brinell
 from _pictures import write_pictures
 from _refusals import refused
 from brinell.core.errors import BrinellError
-from brinell.studies.dense.records import TABLE
-from brinell.studies.dense.segmentation_analysis import Candidates, miou
+from brinell.studies.audit_pictures import STUDY
 
 EPS = (0.05, 0.2)
 
@@ -56,72 +55,36 @@ def result(tmp_path_factory):
     x, masks = pictures()
     folder = tmp_path_factory.mktemp("dense") / "study"
     data = brinell.data(x, masks=masks, classes=["dark", "bright"])
-    return brinell.dense(Threshold(), data, eps=list(EPS), attack="sea?steps=6", out=folder)
+    return brinell.audit(Threshold(), data, eps=list(EPS), attack="sea?steps=6", out=folder)
 
 
 def test_the_worst_case_is_found_exactly(result):
     x, masks = pictures()
     valid = int((masks != 255).sum())
-    for figure, eps in zip(result.pixel_accuracy[1:], EPS, strict=True):
+    for figure, eps in zip(result.robust_accuracy, EPS, strict=True):
         assert figure.value == pytest.approx(1 - turned(x, masks, eps) / valid, abs=1e-9)
-    assert result.pixel_accuracy[0].value == 1 and result.miou[0].value == 1
-    assert result.n == 5 and result.task == "segmentation"
+    assert result.clean_accuracy.value == 1 and result.figures[0].values[0].value == 1
+    assert result.n == 5 and result.facts.task == "segmentation"
 
 
 def test_a_picture_without_classes_is_stated_and_not_attacked(result):
     assert any("1 of 5 pictures have no pixel of any class" in note for note in result.notes)
-    rows = TABLE.read(result.folder).rows
+    rows = STUDY.resolve(STUDY.table).read(result.folder).rows
     assert set(rows.attack[rows.sample_id == 0]) == {"clean"}
-
-
-def test_inputs_of_smaller_budgets_count_at_larger_ones():
-    """Candidates of a set are exchanged only where that lowers its mean IoU, so it never rises."""
-    rows = TABLE.of(
-        sample_id=np.array([0, 1, 0, 1, 0, 1]),
-        attack=np.array(["clean", "clean", "a", "a", "a", "a"], dtype=object),
-        eps=np.array([0, 0, 0.1, 0.1, 0.2, 0.2]),
-        outcome=np.array(["open"] * 6, dtype=object),
-        margin=np.zeros(6),
-        distance=np.zeros(6),
-        forwards=np.zeros(6),
-        backwards=np.zeros(6),
-        first_success=np.zeros(6),
-        valid=np.full(6, 10),
-        wrong=np.array([0, 0, 6, 5, 2, 1]),
-        answer=np.array(
-            ["[[0,0,10]]", "[[1,1,10]]", "[[0,0,4],[0,1,6]]", "[[1,1,5],[1,0,5]]", "[[0,0,8],[0,1,2]]", "[[1,1,9],[1,0,1]]"],
-            dtype=object,
-        ),
-        seconds=np.zeros(6),
-    )
-    candidates = Candidates(rows, (0.1, 0.2))
-    chosen = candidates.most_wrong()
-    assert candidates.right[chosen].sum(1).tolist() == [20, 9, 9]
-    values = [miou(candidates.counts[level].sum(0)) for level in candidates.lowest_miou()]
-    assert values[0] == 1 and values[1] == values[2] == pytest.approx((4 / 15 + 5 / 16) / 2)
-
-
-def test_audit_hands_pictures_with_masks_over(tmp_path):
-    x, masks = pictures()
-    data = brinell.data(x, masks=masks)
-    handed = brinell.audit(Threshold(), data, eps="0.2", attack="pgd?steps=3", out=tmp_path / "a")
-    assert handed.task == "segmentation" and handed.payload()["miou"][0]["eps"] == 0
-    with pytest.raises(BrinellError, check=refused("studies.register.hand_over")):
-        brinell.audit(Threshold(), data, targeted="1", out=tmp_path / "b")
 
 
 def test_a_smaller_map_is_enlarged_and_said(tmp_path):
     x, masks = pictures()
     data = brinell.data(x, masks=masks)
-    enlarged = brinell.dense(Coarse(), data, eps="0.1", attack="pgd?steps=2", enlarge="nearest", out=tmp_path / "a")
-    assert any("answers maps of 6 x 6 for pictures of 12 x 12: they are enlarged (nearest)" in note for note in enlarged.notes)
+    enlarged = brinell.audit(Coarse(), data, eps="0.1", attack="pgd?steps=2", out=tmp_path / "a")
+    assert any("answers maps of 6 x 6 for pictures of 12 x 12: they are enlarged" in note for note in enlarged.notes)
 
 
 def test_probabilities_are_read_as_logits(tmp_path):
     x, masks = pictures()
-    read = brinell.dense(Probabilities(), brinell.data(x, masks=masks), eps="0.2", attack="sea?steps=6", out=tmp_path / "a")
+    read = brinell.audit(Probabilities(), brinell.data(x, masks=masks), eps="0.2", attack="sea?steps=6", out=tmp_path / "a")
     assert any("answers probabilities" in note for note in read.notes)
-    assert read.pixel_accuracy[1].value == pytest.approx(1 - turned(x, masks, 0.2) / int((masks != 255).sum()), abs=1e-9)
+    assert read.robust_accuracy[0].value == pytest.approx(1 - turned(x, masks, 0.2) / int((masks != 255).sum()), abs=1e-9)
 
 
 ATTACKS = ["square?steps=40", "simba?steps=20", "hop-skip-jump?steps=2", "rlab?steps=30", "pgd?steps=3"]
@@ -134,7 +97,7 @@ def test_attacks_of_classes_run_unchanged(tmp_path, subtests):
             folder.mkdir()
             x, masks = pictures(3)
             norm = "l2" if attack.startswith(("simba", "hop", "rlab")) else "linf"
-            study = brinell.dense(
+            study = brinell.audit(
                 Threshold(),
                 brinell.data(x, masks=masks),
                 eps="0.2" if norm == "linf" else "2",
@@ -143,29 +106,18 @@ def test_attacks_of_classes_run_unchanged(tmp_path, subtests):
                 out=folder / "a",
                 criterion="pixels:0.2",
             )
-            assert study.pixel_accuracy[1].value < 1
-
-
-def test_certified_is_at_most_what_attacks_leave(tmp_path):
-    x, masks = pictures()
-    data = brinell.data(x, masks=masks)
-    # Two logits of a pixel move by as much as its first channel, each: the constant is sqrt(2).
-    proved = brinell.dense(
-        Threshold(), data, norm="l2", eps="0.1,0.5", lipschitz=2**0.5, attack="sea?steps=5", out=tmp_path / "a"
-    )
-    assert proved.contradictions == 0 and [figure.eps for figure in proved.certified] == [0.1, 0.5]
-    for level, certified in enumerate(proved.certified, start=1):
-        assert certified.value <= proved.pixel_accuracy[level].value
-    false = brinell.dense(Threshold(), data, norm="l2", eps="0.5", lipschitz=0.01, attack="sea?steps=5", out=tmp_path / "b")
-    assert false.contradictions > 0, "a constant that does not hold is contradicted"
+            assert study.robust_accuracy[0].value < 1
 
 
 BAD_REQUESTS = [
     ({"criterion": "most"}, "criterion is 'most': write"),
     ({"criterion": "gone:cat"}, "there is no class 'cat'"),
-    ({"lipschitz": 1.0}, "certifies in L2 alone"),
+    ({"norm": "l1"}, "are attacked in linf or l2"),
+    ({"targeted": "1"}, "targeted"),
+    ({"dry_run": True}, "dry.run"),
+    ({"model": [Threshold(), Threshold()]}, "one by one"),
     ({"eps": "0"}, "names no budget above 0"),
-    ({"attack": "fast"}, "is a cascade for models that answer one class"),
+    ({"attack": "standard"}, "is a cascade for models that answer one class"),
     ({"attack": "sea?loss=ce"}, "has steps alone"),
     ({"attack": "sparse-rs"}, "does not work on pictures in linf"),
 ]
@@ -178,18 +130,16 @@ def test_requests_that_cannot_be_carried_out(tmp_path, subtests):
             folder.mkdir()
             x, masks = pictures()
             with pytest.raises(BrinellError, match=words):
-                brinell.dense(Threshold(), brinell.data(x, masks=masks), **settings, out=folder / "a")
+                brinell.audit(**{"model": Threshold(), "data": brinell.data(x, masks=masks)} | settings, out=folder / "a")
 
 
 def test_models_and_data_that_do_not_fit(tmp_path):
     x, masks = pictures()
-    with pytest.raises(BrinellError, match="have one class for each"):
-        brinell.audit(Threshold(), (x, np.zeros(5, int)), out=tmp_path / "a")
     with pytest.raises(BrinellError, match="answers one class for each input"):
-        brinell.dense(torch.nn.Flatten(), brinell.data(x, masks=masks), out=tmp_path / "a")
+        brinell.audit(torch.nn.Flatten(), brinell.data(x, masks=masks), out=tmp_path / "a")
     masks[2, 0, 0] = 7
-    with pytest.raises(BrinellError, check=refused("engine.dense_outputs.fit_maps")):
-        brinell.dense(Threshold(), brinell.data(x, masks=masks), out=tmp_path / "a")
+    with pytest.raises(BrinellError, check=refused("engine.tasks.fit_maps")):
+        brinell.audit(Threshold(), brinell.data(x, masks=masks), out=tmp_path / "a")
 
 
 def write_onnx(file):
@@ -219,11 +169,11 @@ def test_maps_in_onnx(tmp_path, subtests):
             write_onnx(file)
             attack = "sea?steps=6" if options else "square?steps=60"
             data = brinell.data(x, masks=masks)
-            study = brinell.dense(f"onnx:{file}{options}", data, eps="0.2", attack=attack, out=folder / "a")
+            study = brinell.audit(f"onnx:{file}{options}", data, eps="0.2", attack=attack, out=folder / "a")
             exact = 1 - turned(x, masks, 0.2) / int((masks != 255).sum())
-            assert study.pixel_accuracy[0].value == 1
+            assert study.clean_accuracy.value == 1
             assert (
-                study.pixel_accuracy[1].value == pytest.approx(exact) if options else exact <= study.pixel_accuracy[1].value < 1
+                study.robust_accuracy[0].value == pytest.approx(exact) if options else exact <= study.robust_accuracy[0].value < 1
             )
 
 
@@ -259,17 +209,8 @@ NETWORKS = [
 @pytest.mark.parametrize(("network", "failed"), NETWORKS)
 def test_checks_find_what_hides_the_gradient(network, failed, tmp_path):
     x, masks = (values[1:] for values in pictures())  # the checks look at the first picture
-    study = brinell.dense(network(), brinell.data(x, masks=masks), eps="0.1", attack="square?steps=2", out=tmp_path / "a")
+    study = brinell.audit(network(), brinell.data(x, masks=masks), eps="0.1", attack="square?steps=2", out=tmp_path / "a")
     assert {check.code for check in study.checks if not check.passed} == failed
-
-
-def test_an_attack_that_leaves_more_at_a_larger_budget_is_named(tmp_path):
-    x, masks = pictures()
-    study = brinell.dense(
-        Threshold(), brinell.data(x, masks=masks), eps="0.1,0.2", attack=["pgd?steps=4", "sea?steps=4"], out=tmp_path / "a"
-    )
-    by_code = {check.code: check for check in study.checks}
-    assert by_code["monotone"].passed and by_code["apgd-against-pgd"].passed
 
 
 def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):

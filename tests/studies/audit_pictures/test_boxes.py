@@ -1,15 +1,10 @@
 """Detectors under attack, on one of which the change that makes an object vanish is known."""
 
-from dataclasses import replace
-
 import pytest
 
 import brinell
 from _spots import VANISHING, Final, Spots, entries, spots
 from brinell.core.errors import BrinellError
-from brinell.studies.dense.detection_analysis import open_study, summary
-from brinell.studies.dense.records import TABLE
-from brinell.studies.dense.results import Figure
 
 EPS = (0.98 * VANISHING, 1.02 * VANISHING)
 PICTURES = ([(0, 0), (3, 1)], [(1, 2)], [], [(2, 0), (0, 2)])
@@ -27,49 +22,43 @@ def result(tmp_path_factory):
     return brinell.audit(Spots(), data(), eps=list(EPS), attack="pgd?steps=8", out=folder)
 
 
-def values(figures):
-    """The figures without their intervals."""
-    return [figure.value for figure in figures]
+def values(result, quantity):
+    """A figure over the budgets without its intervals."""
+    rates = {"recall": [result.clean_accuracy, *result.robust_accuracy]}
+    curves = rates | {curve.quantity: curve.values for curve in result.figures}
+    return [figure.value for figure in curves[quantity]]
 
 
 def test_objects_vanish_exactly_where_the_formula_says(result):
-    assert values(result.errors.missed) == [0, 0, 1]
-    assert result.recall[0].value == 1 and result.recall[-1].value == 0
-    assert values(result.ap50)[0] == 1 and result.n == 4 and result.objects == 5 and result.with_objects == 3
+    assert values(result, "missed") == [0, 0, 1] and values(result, "recall") == [1, 1, 0]
+    assert values(result, "AP50")[0] == 1 and result.n == 4 and result.clean_accuracy.n == 5
+    assert any("1 of 4 pictures have no object" in note for note in result.notes)
 
 
 def test_curves_never_fall_and_figures_of_the_set_never_rise(result):
     for error in ("missed", "false", "mislabelled", "misplaced"):
-        assert values(getattr(result.errors, error)) == sorted(values(getattr(result.errors, error)))
-    for figures in (result.ap50, result.ap, result.recall):
-        assert values(figures) == sorted(values(figures), reverse=True)
-        assert all(figure.low <= figure.value <= figure.high for figure in figures)
+        assert values(result, error) == sorted(values(result, error))
+    for quantity in ("AP50", "AP", "recall"):
+        assert values(result, quantity) == sorted(values(result, quantity), reverse=True)
+    for figure in (figure for curve in result.figures for figure in curve.values):
+        assert figure.low <= figure.value <= figure.high
 
 
 def test_quadrants_cannot_be_misplaced_and_another_class_takes_the_lead_at_half_their_difference(result):
-    assert values(result.errors.misplaced) == [0, 0, 0]
-    assert values(result.errors.mislabelled)[0] == 0 and values(result.errors.mislabelled)[-1] == 0  # 0.2 + eps stays below 0.46
-
-
-def test_lower_scores_of_all_boxes_change_recall_and_not_ap(result):
-    folder = TABLE.read(result.folder)
-    study = open_study(folder)
-    study.boxes = [None if boxes is None else replace(boxes, scores=boxes.scores / 10) for boxes in study.boxes]
-    changed = summary(folder, study)
-    assert changed.ap50[0] == result.ap50[0] and changed.recall[0].value == 0
-    assert isinstance(changed.ap50[0], Figure)
+    assert values(result, "misplaced") == [0, 0, 0]
+    assert values(result, "mislabelled")[0] == values(result, "mislabelled")[-1] == 0  # 0.2 + eps stays below 0.46
 
 
 def test_final_boxes_are_attacked_by_their_scores(tmp_path):
     result = brinell.audit(Final(), data(), eps=[0.5], attack="square?steps=25", out=tmp_path / "run")
-    assert result.errors.missed[-1].value > 0
+    assert values(result, "missed")[-1] > 0
     assert any("attacks ask it for scores" in note for note in result.notes)
     with pytest.raises(BrinellError, match="pgd needs gradients, and Final gives scores only"):
         brinell.audit(Final(), data(), eps=[0.1], attack="pgd", out=tmp_path / "other")
 
 
 def test_rlab_places_patches_on_pictures_with_boxes(tmp_path):
-    result = brinell.dense(
+    result = brinell.audit(
         Spots(),
         data(),
         norm="l2",
@@ -78,20 +67,22 @@ def test_rlab_places_patches_on_pictures_with_boxes(tmp_path):
         criterion="missed",
         out=tmp_path / "run",
     )
-    assert result.errors.missed[-1].value == 1 and not result.errors.false
+    assert values(result, "missed")[-1] == 1 and [curve.quantity for curve in result.figures] == ["AP50", "AP", "missed"]
 
 
 def test_a_criterion_ends_an_attack(tmp_path):
-    some = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed:0.5", out=tmp_path / "some")
-    everything = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all")
-    assert sum(aim.forwards for aim in some.aims) <= sum(aim.forwards for aim in everything.aims)
-    assert all(figure.value >= 0.5 for figure in some.errors.missed[1:])
+    some = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed:0.5", out=tmp_path / "some")
+    everything = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all")
+    assert sum(stage.forwards for stage in some.stages) <= sum(stage.forwards for stage in everything.stages)
+    assert all(value >= 0.5 for value in values(some, "missed")[1:])
+    shown = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed@0.99", out=tmp_path / "shown")
+    assert shown.clean_accuracy.value == 0 and shown.clean_accuracy.quantity == "recall at 0.99"
 
 
 REFUSALS = [
     ({"criterion": "lost"}, "criterion is 'lost': write"),
     ({"criterion": "missed:2"}, "criterion is 'missed:2': write"),
-    ({"norm": "l2", "lipschitz": 1.0}, "certifies maps alone"),
+    ({"criterion": "missed@1"}, "criterion is 'missed@1': write"),
     ({"attack": "standard"}, "standard is a cascade"),
 ]
 
@@ -102,8 +93,8 @@ def test_what_cannot_be_carried_out_is_refused(tmp_path, subtests):
             folder = tmp_path / str(number)
             folder.mkdir()
             with pytest.raises(BrinellError, match=message):
-                brinell.dense(Spots(), data(), out=folder / "run", **{"eps": [0.1]} | settings)
+                brinell.audit(Spots(), data(), out=folder / "run", **{"eps": [0.1]} | settings)
     x, objects = spots(*PICTURES)
     two = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue", "grey"])
     with pytest.raises(BrinellError, match="tells 3 classes apart, and the boxes have 4"):
-        brinell.dense(Spots(), two, eps=[0.1], out=tmp_path / "run")
+        brinell.audit(Spots(), two, eps=[0.1], out=tmp_path / "run")
