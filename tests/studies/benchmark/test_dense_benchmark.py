@@ -112,12 +112,12 @@ def test_a_set_is_data_for_other_models(name, request, tmp_path):
     result = brinell.audit(model, f"bench:{benchmark.folder}", eps=[1e-4], attack="pgd?steps=1", out=tmp_path / "run")
     rows = [row for row in rows_of(Path(benchmark.folder)) if row["level"] == 1]
     valid, wrong = (sum(row[name] for row in rows) for name in ("valid", "wrong"))
-    clean = result.pixel_accuracy[0] if name == "masks" else result.recall[0]
+    clean = result.clean_accuracy
     assert clean.value == pytest.approx(1 - wrong / valid) == benchmark.levels[1].accuracy
     untouched = brinell.audit(
         model, f"bench:{benchmark.folder}?level=clean", eps=[1e-4], attack="pgd?steps=1", out=tmp_path / "clean"
     )
-    assert (untouched.pixel_accuracy if name == "masks" else untouched.recall)[0].value == 1
+    assert untouched.clean_accuracy.value == 1
 
 
 def test_every_forward_is_counted(tmp_path, subtests):
