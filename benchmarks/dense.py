@@ -210,7 +210,7 @@ def black_box(options: Namespace) -> None:
 
     def run(attack: str, seed: int) -> Array:
         """(2, pictures): pixels that are wrong without an attack and under it."""
-        settings = {"norm": "l2", "eps": options.eps, "queries": options.queries, "select": "first", "seed": seed}
+        settings = {"norm": "l2", "eps": options.eps, "queries": options.queries, "seed": seed}
         result, seconds, _ = run_study(net, data, attack=attack, **settings)
         report(result, seconds)
         return np.array([[entry.n - entry.clean, entry.n - entry.robust[-1]] for entry in result.pictures]).T
@@ -223,7 +223,7 @@ def black_box(options: Namespace) -> None:
 
 def boxes(options: Namespace) -> None:
     """AP50, recall and errors over budgets by gradients."""
-    settings = {"samples": options.pictures or 40, "select": "first", "eps": options.eps}
+    settings = {"samples": f"first:{options.pictures or 40}", "eps": options.eps}
     settings["attack"] = options.attack or [f"apgd-map?steps={options.steps}&wide=false"]
     result, seconds, _ = run_study(MODULE, f"boxes:{BOXES}", **settings)
     curves = {curve.quantity: curve.values for curve in result.figures}
@@ -239,7 +239,7 @@ def boxes(options: Namespace) -> None:
 def boxes_black_box(options: Namespace) -> None:
     """Objects that are missed after each attack, with as many queries."""
     samples = options.pictures or 10
-    settings = {"samples": samples, "select": "first", "norm": "l2", "eps": options.eps, "criterion": "missed"}
+    settings = {"samples": f"first:{samples}", "norm": "l2", "eps": options.eps, "criterion": "missed"}
 
     def read(out: Path) -> Array:
         """(2, pictures): objects that are missed without an attack and under it."""

@@ -142,7 +142,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=masks, groups=np.array(groups))
-        settings = {"samples": len(x), "select": "first", "batch_size": 64, "device": "cpu", "progress": True}
+        settings = {"samples": f"first:{len(x)}", "batch_size": 64, "device": "cpu", "progress": True}
         settings |= {"steps": options.steps, "method": tuple(options.methods)}
         known = None if options.truth == "none" else str(truth)
         result = brinell.explain(module, (x, y), truth=known, out=options.out or Path(folder) / "run", **settings)

@@ -150,7 +150,7 @@ def main() -> None:
     serve = measure.import_example("served/serve.py")
     if not serve.MLSERVER.is_file():
         raise SystemExit("no inference server: `make server` makes its environment")
-    settings = {"samples": options.samples, "select": "first", "batch_size": options.batch_size, "device": "cpu"}
+    settings = {"samples": f"first:{options.samples}", "batch_size": options.batch_size, "device": "cpu"}
     settings["attack"] = f"square?steps={options.steps}"
     for name, chain, data, shape, eps in networks(options.subjects):
         audits, replays = [], []

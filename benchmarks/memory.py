@@ -50,7 +50,7 @@ def large_runs(options: Namespace) -> None:
             with tempfile.TemporaryDirectory(prefix="brinell-memory-") as out:
                 line = ["-m", "brinell", "audit", "--data", subject.data_spec, "--model", subject.model_spec]
                 line += [word for spec in options.attack for word in ("--attack", spec)]
-                line += ["--eps", subject.eps_text, "--samples", str(samples), "--select", "first", *size]
+                line += ["--eps", subject.eps_text, "--samples", f"first:{samples}", *size]
                 seconds, peak = run([*line, "--out", f"{out}/run"], options.threads)
             inputs = samples * 4 * int(torch.tensor(subject.shape).prod()) / 2**20
             cells = [subject.name, " + ".join(options.attack), subject.eps_text, f"{base:.0f}", f"{samples:,}"]

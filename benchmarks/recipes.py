@@ -142,7 +142,7 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
     for number in range(rounds):
         place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
         asked_for = {"eps": str(FURTHER * float(subject.l2)), "steps": SHORT, "refine": 0, "levels": "1", "device": "cpu"}
-        selection = {"samples": subject.attacked, "select": "random", "seed": rounds * seed + number}
+        selection = {"samples": f"random:{subject.attacked}", "seed": rounds * seed + number}
         benchmark_set = brinell.benchmark(
             model, subject.train, out=out / f"set-{number}", progress=SilentProgress(), **asked_for, **selection, **place
         )

@@ -50,7 +50,7 @@ class Outcome:
 
 def audit(subject: Subject, eps: str, seed: int, options: Namespace, folder: Path) -> Outcome:
     """One audit."""
-    settings = {"norm": options.norm, "samples": options.samples, "select": "first", "device": "cpu", "eps": eps, "seed": seed}
+    settings = {"norm": options.norm, "samples": f"first:{options.samples}", "device": "cpu", "eps": eps, "seed": seed}
     settings |= {"attack": tuple(options.attack.split(",")), "out": folder}
     _, seconds = measure.timed(lambda: brinell.audit(subject.model_spec, subject.data_spec, **settings))
     run = Run.open(folder)

@@ -94,7 +94,7 @@ REFUSED_CASES = [
     (
         "the same, on the first samples",
         {"data": "from-one"},
-        ["--eps", "8/255", "--samples", "8", "--select", "first"],
+        ["--eps", "8/255", "--samples", "first:8"],
         "the labels of the data run from 1 to 4",
     ),
 ]
@@ -111,7 +111,7 @@ def test_refused_in_one_line(part, place, tmp_path_factory, capsys, subtests):
 
 
 WARNED_CASES = [
-    ("a class without samples", {}, ["--eps", "8/255", "--samples", "8", "--select", "first"], "3 of 4 classes have no sample"),
+    ("a class without samples", {}, ["--eps", "8/255", "--samples", "first:8"], "3 of 4 classes have no sample"),
     ("a class that the data lacks", {"data": "named"}, ["--eps", "8/255"], "1 of 4 classes have no sample among the 60"),
 ]
 

@@ -78,10 +78,10 @@ BAD = {
     "eps that is no number": ({"more": ["--eps", "eight"]}, "eps 'eight' is no number: write 0.3, 8/255"),
     "eps of zero over zero": ({"more": ["--eps", "0/0"]}, "eps '0/0' is no number"),
     "more samples than there are": ({"more": ["--samples", "99"]}, "samples is 99, and data has 24: ask for that many at most"),
-    "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
+    "no samples": ({"more": ["--samples", "0"]}, "samples is '0'"),
     "samples that are no number": (
         {"more": ["--samples", "many"]},
-        "samples is 'many': it must be a whole number or all",
+        "samples is 'many': it must be a whole number above 0, all, or first:N",
     ),
     "unknown device": (
         {"more": ["--device", "abacus"]},

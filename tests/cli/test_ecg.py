@@ -111,7 +111,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     swapped = torch.cat([x[:, :1], x[:, 1:].roll(4, 0)], 1)  # recordings take turns, and in each N and S do
     assert recipe.score(net, swapped, labels, 2).accuracy < 0.05, "it is the rhythm that tells"
     rlab = "rlab?distortions=electrode-pop+muscle-noise&steps=30&draws=2&severities=5"
-    words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "1, 100", "--samples", "8", "--select", "first")
+    words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "1, 100", "--samples", "first:8")
     attacks = [word for attack in ("pgd?steps=10", "square?steps=50", rlab) for word in ("--attack", f"{attack}&alone=true")]
     result, _ = audit(capsys, *words, "--out", str(tmp_path / "run"), *attacks)
     assert result["n"] == 8 and result["robust_accuracy"][-1]["value"] < 1

@@ -115,7 +115,7 @@ def test_no_attack_runs_in_the_plan():
 
 
 def test_samples_are_the_first_where_these_are_asked_for():
-    plan = plan_of(model(), X, Y, samples=4, select="first")
+    plan = plan_of(model(), X, Y, samples="first:4")
     assert plan.ids.tolist() == [0, 1, 2, 3] and plan.labels.tolist() == [0, 1, 0, 1]
     with pytest.raises(RequestError, match="samples is 7, and .* has 6"):
         plan_of(model(), X, Y, samples=7)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from _helpers import mlp, plan_of
 from brinell.core.domain import Domain
@@ -34,15 +35,15 @@ def test_a_folder_sorted_by_class_gives_every_class():
 
 
 def test_the_first_and_random_ones_on_request():
-    assert select_from(SORTED, samples=20, select="first").ids.tolist() == list(range(20))
-    random_selection = select_from(SORTED, samples=200, select="random")
+    assert select_from(SORTED, samples="first:20").ids.tolist() == list(range(20))
+    random_selection = select_from(SORTED, samples="random:200")
     assert random_selection.method == "random" and len(set(random_selection.ids.tolist())) == 200
     assert np.bincount(SORTED[random_selection.ids], minlength=10).std() > 0, "chance does not share them out evenly"
 
 
 def test_all_samples_are_all_however_they_are_chosen():
-    for select in ("first", "stratified", "random", None):
-        selection = select_from(SORTED, select=select)
+    for samples in ("first:500", "stratified:500", "random:500", 500, "all", None):
+        selection = select_from(SORTED, samples=samples)
         assert (selection.method, selection.ids.tolist()) == ("all", list(range(500)))
         assert selection.text(500) == "all 500 of 500 samples"
 
@@ -50,11 +51,11 @@ def test_all_samples_are_all_however_they_are_chosen():
 def test_published_test_sets_keep_their_order():
     selection = choose_samples(Request(samples=20), Digits()())
     assert (selection.method, selection.ids.tolist()) == ("first", list(range(20)))
-    assert choose_samples(Request(samples=20, select="stratified"), Digits()()).method == "stratified"
+    assert choose_samples(Request(samples="stratified:20"), Digits()()).method == "stratified"
 
 
 def test_data_of_one_class_are_drawn_at_random_and_said_so():
-    selection, drawn = (select_from(np.zeros(500, int), samples=20, select=select) for select in (None, "random"))
+    selection, drawn = (select_from(np.zeros(500, int), samples=samples) for samples in (20, "random:20"))
     assert selection.text(500) == "20 of 500 samples, drawn at random"
     assert selection.ids.tolist() == drawn.ids.tolist()
 
@@ -81,6 +82,9 @@ def test_every_prefix_is_stratified(labels, draw):
 def test_what_is_asked_for_must_be_there():
     with pytest.raises(RequestError, match="samples is 501, and arrays has 500"):
         select_from(SORTED, samples=501)
+    for samples in ("ten", "last:5", "first:0", "first:", 0, True, 1.5):
+        with pytest.raises(ValidationError, match="whole number above 0, all, or first:N"):
+            Request(samples=samples)
 
 
 # In a plan
@@ -96,7 +100,7 @@ def planned(labels, classes=10, **request):
 
 
 def test_a_plan_takes_them_and_its_cells_say_so():
-    stratified, first = planned(SORTED, samples=20), planned(SORTED, samples=20, select="first")
+    stratified, first = planned(SORTED, samples=20), planned(SORTED, samples="first:20")
     assert stratified.ids.tolist() == select_from(SORTED, samples=20).ids.tolist()
     assert stratified.labels.tolist() == SORTED[stratified.ids].tolist() and first.ids.tolist() == list(range(20))
     assert plan_hash(stratified) != plan_hash(first)
@@ -105,7 +109,7 @@ def test_a_plan_takes_them_and_its_cells_say_so():
 
 
 def test_classes_without_samples_are_told_before_the_first_attack():
-    notes = [line for line in planned(SORTED, samples=20, select="first").notes if "have no sample" in line]
+    notes = [line for line in planned(SORTED, samples="first:20").notes if "have no sample" in line]
     assert notes == [
         "9 of 10 classes have no sample among the 20 of this run (1, 2, 3, 4, 5 and 4 more): nothing is known about them"
     ]
@@ -116,4 +120,4 @@ def test_labels_that_are_counted_from_one_are_told_before_the_first_attack():
     with pytest.raises(BrinellError, match=r"the labels of the data run from 1 to 10: .*counted from 1"):
         planned(SORTED + 1)
     with pytest.raises(BrinellError, match=r"counted from 1"):  # also where no sample of the run is of the last class
-        planned(SORTED + 1, samples=20, select="first")
+        planned(SORTED + 1, samples="first:20")

@@ -96,7 +96,7 @@ def test_an_audit_by_names_gives_the_rows_of_the_right_order(tmp_path):
     """Estimators, whose `classes_` name what they answer, against data whose classes are in any order."""
     rows = []
     for classes in (NAMES, ("frog", "cat", "dog")):
-        options = {"eps": "0,0.05", "norm": "linf", "attack": "fgsm", "samples": 12, "select": "first"}
+        options = {"eps": "0,0.05", "norm": "linf", "attack": "fgsm", "samples": "first:12"}
         network = linear((2, 0, 1))
         network.config = type("Config", (), {"id2label": {0: "frog", 1: "cat", 2: "dog"}})
         network.main_input_name = "pixel_values"

@@ -11,7 +11,7 @@ from brinell.studies.serving import command_of
 from brinell.testing.studies import rows_match, rows_of
 
 CALLS = {
-    "certify": {"samples": 6, "method": "smoothing?draws=200", "select": "first"},
+    "certify": {"samples": "first:6", "method": "smoothing?draws=200"},
     "explain": {"samples": 4, "method": ["occlusion", "gradient"]},
 }
 

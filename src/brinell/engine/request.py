@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from brinell.core.errors import RequestError
@@ -35,8 +35,23 @@ File = Annotated[str, Names("file")]
 
 ALL = "all"
 """A number of samples: as many as the data have."""
-SampleCount = Annotated[int, Field(ge=1)] | Literal["all"] | None
-"""A number of samples, or all that the data have; None for the default of the verb."""
+METHODS = ("first", "stratified", "random")
+"""Ways to select samples."""
+
+
+def _check_samples(value: Any) -> Any:
+    method, colon, count = value.rpartition(":") if isinstance(value, str) else ("", "", value)
+    if value is None or value == ALL:
+        return value
+    if isinstance(count, str) and count.isdecimal():
+        count = int(count)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or (colon and method not in METHODS):
+        raise PydanticCustomError("samples", "it must be a whole number above 0, all, or first:N, stratified:N or random:N")
+    return value if colon else count
+
+
+SampleCount = Annotated[int | str | None, BeforeValidator(_check_samples)]
+"""A number of samples, behind the way to select them where one is named, or all; None for the default of the verb."""
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
@@ -141,7 +156,13 @@ class BaseRequest(BaseModel):
 
 def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
     """The number of samples that a setting takes of `total`: at most as many as there are."""
-    return total if samples == ALL else min(total, int(samples or default or total))
+    return total if samples == ALL else min(total, int(str(samples or default or total).rpartition(":")[2]))
+
+
+def as_many(samples: int | str | None, count: int) -> int | str:
+    """A setting of `count` samples that are selected as another setting says."""
+    method = str(samples or "").rpartition(":")[0]
+    return f"{method}:{count}" if method else count
 
 
 class Request(BaseRequest):
@@ -162,7 +183,9 @@ class Request(BaseRequest):
     """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
     pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
     samples: SampleCount = None
-    """The number of samples, or all. Default: 1000, or all where there are fewer."""
+    """The number of samples, or all; behind first:, stratified: (drawn by class) or random: where you choose how, as in
+    random:500. Default: 1000, or all where there are fewer, the first of published test sets (mnist, cifar10, bench, digits),
+    else stratified."""
     targeted: str | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
@@ -180,9 +203,6 @@ class Request(BaseRequest):
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
     a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist,
-    cifar10, bench, digits), stratified for all other data."""
     batch_size: BatchSize = 128
     precision: Literal["float32", "tf32"] = "float32"
     """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in

@@ -19,15 +19,11 @@ MAX_LISTED = 5
 
 
 class SelectionRequest(Protocol):
-    """A request with a number of samples and a selection method."""
+    """A request that selects samples."""
 
     @property
     def samples(self) -> int | str | None:
-        """Number of samples, or all; None for the default."""
-
-    @property
-    def select(self) -> Select | None:
-        """Selection method; None for the default of the data."""
+        """Number of samples, behind the method where one is named, or all; None for the default."""
 
     @property
     def seed(self) -> int:
@@ -57,7 +53,7 @@ def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Sele
     of other data samples are drawn by the `default` method.
 
     Args:
-        request: number of samples, method and seed.
+        request: number of samples with their method, and seed.
         dataset: the data.
         default: the method if neither the request nor the data says one.
 
@@ -68,10 +64,11 @@ def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Sele
     total = len(labels)
     if not total:
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    if isinstance(request.samples, int) and request.samples > total:
+    method, _, count = str(request.samples or "").rpartition(":")
+    if count.isdecimal() and int(count) > total:
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {total}: ask for that many at most, or for all")
     n = count_samples(request.samples, total, DEFAULT_SAMPLES)
-    method = request.select or ("first" if dataset.info.published else default)
+    method = method or ("first" if dataset.info.published else default)
     if n == total:
         return Selection(ids=np.arange(n, dtype=np.int64), method="all")
     if method == "first":

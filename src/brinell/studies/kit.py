@@ -385,7 +385,7 @@ class Call:
 
     def say_samples(self, plan: Any) -> None:
         """Say which samples a plan takes, where it takes fewer than there are and nobody said how many or which."""
-        if (self.request.samples is None or self.request.select is None) and plan.selection.method != "all":
+        if ":" not in str(self.request.samples) and plan.selection.method != "all":
             from brinell.core.errors import option
 
             advice = f"; {option('samples')} asks for more" if self.request.samples is None else ""

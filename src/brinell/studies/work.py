@@ -26,7 +26,7 @@ from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
-from brinell.engine.selection import Selection, choose_samples
+from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
 from brinell.store.folder import PARTS
@@ -41,15 +41,17 @@ def open_plan(
     kind: type[SomePlan] = Plan,  # type: ignore[assignment]
     *,
     usual_samples: int | None = None,
+    usual_method: Select = "stratified",
     more_models: Sequence[str] = (),
     **fields: Any,
 ) -> SomePlan:
     """A plan over the samples and models that a call gives or names.
 
     Args:
-        call: its request has data; model and device are optional, samples too, with select and seed; without them all are taken.
+        call: its request has data; model and device are optional, samples too, with seed; without them all are taken.
         kind: the class of the plan.
         usual_samples: number of samples where the request names none; by default all.
+        usual_method: how samples of data that are no published test set are selected where the request does not say.
         more_models: settings that name the further models of the plan.
         **fields: its further fields.
 
@@ -66,7 +68,7 @@ def open_plan(
     else:
         if request.samples is None and usual_samples is not None:
             request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
-        selection = choose_samples(request, dataset)
+        selection = choose_samples(request, dataset, default=usual_method)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")

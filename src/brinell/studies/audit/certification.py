@@ -5,6 +5,7 @@ from pathlib import Path
 
 from brinell.core.errors import RequestError, option
 from brinell.engine.plan import Plan
+from brinell.engine.request import as_many
 from brinell.store.proofs import PROOFS
 from brinell.studies.certify import STUDY as CERTIFY
 from brinell.studies.certify import CertifyRequest
@@ -53,8 +54,7 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
             norm=request.norm,  # type: ignore[arg-type]  # checked
             eps=",".join(plan.budgets.texts),
             attack=request.attack,
-            samples=len(plan.ids),
-            select=request.select,
+            samples=as_many(request.samples, len(plan.ids)),
             seed=request.seed,
             batch_size=request.batch_size,
             device=request.device,

@@ -6,6 +6,7 @@ from pathlib import Path
 from brinell.analysis.results import AuditResult
 from brinell.core.errors import RequestError, option
 from brinell.engine.plan import Plan
+from brinell.engine.request import as_many
 from brinell.store.folder import MANIFEST
 from brinell.studies.audit_detectors import FOLDER, DetectorsRequest
 from brinell.studies.audit_detectors import STUDY as DETECTORS
@@ -34,8 +35,8 @@ def check(call: Call, plan: Plan) -> None:
 def measure(call: Call, plan: Plan, folder: Path) -> None:
     """Measure the detectors on a finished audit, in a folder within its own."""
     request, options = plan.request, call.options
-    settings = {name: getattr(request, name) for name in ("data", "model", "select", "seed", "batch_size", "device")}
-    settings |= {"run": str(folder), "samples": len(plan.ids), "train": options.detector_data}
+    settings = {name: getattr(request, name) for name in ("data", "model", "seed", "batch_size", "device")}
+    settings |= {"run": str(folder), "samples": as_many(request.samples, len(plan.ids)), "train": options.detector_data}
     inputs = {"train" if name == "detector_data" else name: dataset for name, dataset in call.datasets.items()}
     carry_out(
         replace(

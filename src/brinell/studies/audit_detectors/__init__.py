@@ -3,7 +3,7 @@
 `brinell audit --detector` makes it beside its run, in the folder `detectors` of that.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -38,8 +38,6 @@ class DetectorsRequest(BaseRequest):
     """Gradient steps of the adaptive attack. 0 leaves it out."""
     samples: SampleCount = None
     """The number of samples of the run."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """The selection of samples of the run."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

@@ -3,7 +3,7 @@
 The datasets library loads the folder. Evaluate other models on it with --data bench:FOLDER.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -43,9 +43,6 @@ class BenchmarkRequest(BaseRequest):
     half of the pixels are wrong, or half of the objects are missed."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for
-    published test sets, stratified for other data."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

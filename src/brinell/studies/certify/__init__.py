@@ -58,8 +58,6 @@ class CertifyRequest(BaseRequest):
     """The network of a query: MODEL.onnx, or NAME=MODEL.onnx with its name in the query."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 100, or all where there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """How samples are selected: first, stratified or random."""
     seed: Seed = 0
     batch_size: BatchSize = 1000
     device: Device = "auto"

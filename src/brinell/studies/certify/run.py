@@ -51,7 +51,7 @@ SAMPLES = 100
 COMPARED = 8
 """Samples on which the network that is read is compared with the model."""
 QUERY = {"query", "network", "timeout", "attack", "method", "seed"}
-NOISE = {"data", "model", "norm", "eps", "method", "samples", "select", "seed", "batch_size", "device"}
+NOISE = {"data", "model", "norm", "eps", "method", "samples", "seed", "batch_size", "device"}
 """The settings that have a part in the answer to a query, and in smoothing."""
 
 
@@ -343,8 +343,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
         data=IN_MEMORY,
         model=(f"{IN_MEMORY}:{model.name}",),
         eps=",".join(repr(level) for level in plan.levels),
-        samples=len(x),
-        select="first",
+        samples=f"first:{len(x)}",
         **{name: getattr(call.request, name) for name in ("norm", "attack", "seed", "batch_size", "device")},
     )
     dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)

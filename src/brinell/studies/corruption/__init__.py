@@ -3,7 +3,7 @@
 With --reference it computes the mean corruption error.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from brinell.core.settings import Names, Suite
 from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
@@ -32,9 +32,6 @@ class CorruptRequest(BaseRequest):
     reads them."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for
-    published test sets, else stratified."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

@@ -4,7 +4,7 @@ brinell audit --eps recommended:FOLDER attacks each sample within its recommende
 they notice.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -14,9 +14,6 @@ from brinell.studies.kit import Study
 
 class EpsilonRequest(BaseRequest):
     """Settings of `brinell epsilon`."""
-
-    select: ClassVar[Literal["first"]] = "first"
-    """Samples are counted from the first."""
 
     data: DataSpec
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""

@@ -57,8 +57,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
     ids = select_samples(request, dataset).ids
     if missing := np.setdiff1d(ids, table.sample_id).tolist():
         raise RequestError(
-            f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer with {option('samples')}, or use "
-            f"{option('select', 'first')}"
+            f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer by {option('samples', 'first:N')}"
         )
     limits = conditions.select_limits(limits_of(table, request.norm), names)
     if not limits:

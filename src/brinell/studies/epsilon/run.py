@@ -103,7 +103,7 @@ def make_plan(call: Call) -> EpsilonPlan:
     """
     request: EpsilonRequest = call.request
     dataset = call.dataset() or open_data(request.data)
-    plan: Plan = open_plan(call, usual_samples=len(dataset))
+    plan: Plan = open_plan(call, usual_samples=len(dataset), usual_method="first")
     if len(plan.ids) < 2:
         raise RequestError(f"{dataset.name} has {len(plan.ids)} sample: there is no distance to measure")
     points, domain, people = Points(plan.dataset, plan.ids), dataset.domain, open_reviews(request)

@@ -32,8 +32,6 @@ class ExplainRequest(BaseRequest):
     """The samples: all, or those that the model classifies right or wrong."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 32, or all if there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """Selection of samples: first, stratified or random. Default: first for published test sets, else stratified."""
     steps: int = Field(default=16, ge=0)
     """The number of steps that show and hide places to judge a map. 0 omits these measures."""
     seed: Seed = 0

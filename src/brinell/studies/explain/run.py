@@ -184,8 +184,7 @@ def _select(plan: ExplainPlan, left_out: dict[str, int]) -> list[int]:
     if not kept:
         details = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise RequestError(
-            f"no sample remains to explain ({details}): select others with {option('samples')}, {option('select')} or "
-            f"{option('only')}"
+            f"no sample remains to explain ({details}): select others with {option('samples')} or {option('only')}"
         )
     return kept
 

@@ -3,8 +3,6 @@
 Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
 """
 
-from typing import Literal
-
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -49,9 +47,6 @@ class TransferRequest(BaseRequest):
     then means that the example meets it. Default: misclassification."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first
-    of published test sets, and stratified for all other data."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
