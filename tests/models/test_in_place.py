@@ -16,7 +16,6 @@ from brinell.distances.l2 import L2
 from brinell.engine.deciding import ClassTensors
 from brinell.engine.repair import repair_candidates, with_straight_through
 from brinell.explainers.grad_cam import GradCAM
-from brinell.explainers.guided_backprop import GuidedBackprop
 from brinell.models._torch_model import TorchModel
 
 IMAGE = Domain(kind="image", shape=(2, 8, 8))
@@ -74,42 +73,6 @@ def test_grad_cam(subtests: pytest.Subtests) -> None:
             with subtests.test(layer=layer, act=act):
                 maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
                 assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
-
-
-def test_guided_backpropagation() -> None:
-    maps = [explain(model, GuidedBackprop()) for model in pair()]
-    assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
-
-
-class Statement(nn.Module):
-    """Writes in place by statements whose values nobody takes."""
-
-    def __init__(self, form: str) -> None:
-        super().__init__()
-        self.layer, self.fc, self.form = nn.Linear(128, 4), nn.Linear(4, 3), form
-        rng = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for value in self.parameters():
-                value.copy_(torch.randn(value.shape, generator=rng) / 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.layer(x.flatten(1))
-        if self.form == "plain":
-            h = torch.relu(h)
-        elif self.form == "method":
-            h.relu_()
-        elif self.form == "function":
-            torch.relu_(h)
-        else:
-            F.relu(h, inplace=True)
-        return self.fc(h)
-
-
-def test_guided_backpropagation_of_statements(subtests: pytest.Subtests) -> None:
-    for form in ["method", "function", "keyword"]:
-        with subtests.test(form=form):
-            maps = [explain(TorchModel(Statement(name), IMAGE), GuidedBackprop()) for name in ("plain", form)]
-            assert torch.allclose(*maps, atol=1e-6)
 
 
 def test_features_and_their_gradients() -> None:
