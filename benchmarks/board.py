@@ -37,7 +37,7 @@ def make_run(folder: Path, model: int, task: int, samples: int) -> Path:
 def build_board(runs: list[Path], site: Path) -> tuple[list[str], str]:
     """Make or renew a board; returns the refused folders, and the time of the wall and of the processor in this process."""
     wall = time.perf_counter()
-    board, processor = measure.timed(lambda: brinell.board(runs, out=site))
+    board, processor = measure.timed(lambda: brinell.board(runs, level="rows", out=site))
     return [
         refusal.run for refusal in board.refused
     ], f"{time.perf_counter() - wall:.1f} s, {processor:.1f} s of the first process"

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
-from brinell.reports.values import Bars, Code, Curve, Link, Report, Table
+from brinell.reports.values import Bars, Code, Curve, Link, Report, Span, Table
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 
@@ -93,6 +93,12 @@ def content(value: Any) -> Markup:
     """A cell without what stands small below it."""
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
+    if isinstance(value, Span):
+        low, high = (100 * (share or 0.0) for share in (value.low, value.high))
+        bar = (
+            '<svg class="span" viewBox="0 0 100 8" role="img" aria-label="{}"><rect x="{:.1f}" width="{:.1f}" height="8"/></svg>'
+        )
+        return Markup(bar).format(main_text(value), low, max(high - low, 1))
     return Markup("<code>{}</code>").format(value.text) if isinstance(value, Code) else escape(main_text(value))
 
 

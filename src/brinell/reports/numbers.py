@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Place, Points, PValue, Seconds
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Place, Points, PValue, Seconds, Span
 
 NONE = "–"
 NBSP, THIN = "\u00a0", "\u202f"
@@ -105,6 +105,8 @@ def main_text(value: Any) -> str:
             return short(value.value) + (f"{NBSP}{value.unit}" if value.unit and value.value is not None else "")
         case Place():
             return short(value.value) + (f" ({value.low} to {value.high})" if value.low < value.high else "")
+        case Span():
+            return interval(value.low, value.high)
         case PValue():
             return p_value(value.value)
         case Seconds():
@@ -122,7 +124,7 @@ def detail_text(value: Any) -> str:
     """The small text below a cell: an interval, or the text of a `Detail`; empty for none."""
     if isinstance(value, Detail):
         return "; ".join(filter(None, (detail_text(value.value), value.text)))
-    if value is None or isinstance(value, Place) or not hasattr(value, "low") or value.low is None or value.high is None:
+    if value is None or isinstance(value, Place | Span) or not hasattr(value, "low") or value.low is None or value.high is None:
         return ""
     if isinstance(value, Points):
         return f"{points(value.low)} to {points(value.high)}"

@@ -73,6 +73,14 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Span:
+    """The room between two shares, from 0 to 1, drawn as a bar: proven below, attacked above."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class PValue:
     """A p-value, never rounded to 0."""
 

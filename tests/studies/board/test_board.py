@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import brinell
-from _board import FORGERIES
+from _board import FORGERIES, change_label
 from _forger import Forger, whitewash
 from _refusals import refused
 from brinell.core.errors import RequestError
-from brinell.studies.board.analysis import Figures, arrange, compare_entries
-from brinell.studies.board.examination import LABELS, REPLAY, examine
+from brinell.studies.board.arrangement import Figures, arrange
+from brinell.studies.board.examination import examine
 from runs import ATTACKS, EPS
 
 
@@ -43,54 +43,27 @@ def pages(folder):
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_figures_are_those_of_the_runs(runs, site):
+def rows_of(folder):
+    return [row for file in folder.glob("tasks/*.csv") for row in csv.DictReader(file.read_text().splitlines())]
+
+
+def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, site, tmp_path):
     folder, result = site
-    assert (result.models, result.tasks, result.runs, result.refused) == (2, 2, 3, [])
-    rows = {
-        (row["model"], row["digest"], row["eps"]): row
-        for file in folder.glob("tasks/*.json")
-        for row in json.loads(file.read_text())
-    }
-    for number in range(2):
-        audit = brinell.open(runs / f"m{number}").models[0]
-        digest = json.loads((runs / f"m{number}/manifest.json").read_text())["models"][0]["digest"]
+    assert (result.models, result.tasks, result.folders, result.verified, result.refused) == (2, 2, 3, 3, [])
+    shares = {(row["model"], row["attacked k"], row["attacked n"]): row for row in rows_of(folder)}
+    audits = [brinell.open(runs / name).models[0] for name in ("m0", "m1")]
+    for audit in audits:
         for rate in audit.robust_accuracy:
-            row = rows[audit.model, digest, rate.eps]
-            assert (row["attacked value"], row["attacked k"], row["attacked n"]) == (rate.value, rate.k, rate.n)
+            row = shares[audit.model, str(rate.k), str(rate.n)]
             worst = min(c.robust[audit.eps.index(rate.eps)].value for c in audit.per_class)
-            assert row["weakest class value"] == worst and row["verified"] == LABELS
-
-
-def test_proofs_stand_beside_attacks(runs, site):
-    folder, _ = site
-    from brinell.studies.certify import STUDY
-
-    certified = STUDY.resolve(STUDY.open)(runs / "proofs").certified[-1]
-    proofs = [
-        row for file in folder.glob("tasks/*.json") for row in json.loads(file.read_text()) if row["proven value"] is not None
-    ]
-    assert max((row["eps"], row["proven value"]) for row in proofs) == (6 / 255, certified.value)
-
-
-def test_pairs_are_those_of_compare(runs, site, tmp_path):
-    folder, _ = site
-    (file,) = folder.glob("compare/*.json")
-    compared = brinell.compare([runs / "m0", runs / "m1"], out=tmp_path / "compare")
-    by_eps = {pair.eps: pair for pair in compared.pairs[0].robust}
-    for row in json.loads(file.read_text()):
-        pair = by_eps[row["eps"]]
-        assert {row["only_a"], row["only_b"]} == {pair.only_a, pair.only_b} and row["p"] == pair.p and row["n"] == pair.n
-
-
-def test_tables_as_csv_and_json_agree(site):
-    folder, _ = site
-    files = sorted(folder.rglob("*.csv"))
-    assert len(files) > 6
-    for file in files:
-        with file.open(newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        objects = json.loads(file.with_suffix(".json").read_text())
-        assert [list(row) for row in rows] == [list(entry) for entry in objects] and len(rows) == len(objects)
+            assert float(row["weakest class"]) == worst and row["verified"] == "repeated"
+    compared = brinell.compare([runs / "m0", runs / "m1"], at=EPS.split(",")[-1], out=tmp_path / "compare")
+    for model in compared.models:
+        row = shares[model.model, str(model.robust[-1].k), str(model.robust[-1].n)]
+        rank = [float(row[name]) for name in ("rank", "rank low", "rank high")]
+        assert rank == [model.rank.rank, model.rank.low, model.rank.high]
+    certified = max(brinell.open(runs / "proofs").certified, key=lambda rate: rate.eps)
+    assert certified.value in [float(row["proven"]) for row in rows_of(folder) if row["proven"]]
 
 
 def test_links_lead_somewhere(site):
@@ -100,23 +73,16 @@ def test_links_lead_somewhere(site):
             assert link.startswith("https://") or (page.parent / link).resolve().is_file(), (page.name, link)
 
 
-def test_a_new_run_changes_only_its_own_pages(runs, patterns, tmp_path):
+def test_a_board_made_again_writes_what_is_new(runs, tmp_path):
     folder, site = tmp_path / "runs", tmp_path / "site"
-    for number in range(2):
-        copy(runs / f"m{number}", folder / f"m{number}")
-    brinell.board(str(folder), out=site)
+    copy(runs / "m0", folder / "m0")
+    brinell.board(str(folder), level="rows", out=site)
     before = pages(site)
-    stamps = {name: (site / name).stat().st_mtime_ns for name in before}
-    assert brinell.board(str(folder), out=site).written == 0
-    brinell.audit(patterns.model, patterns.data, eps="0.1", attack=["fgsm"], out=folder / "new")
-    result = brinell.board(str(folder), out=site)
-    assert result.tasks == 3
-    changed = {name for name in pages(site) if not name.startswith(".") and (site / name).stat().st_mtime_ns != stamps.get(name)}
-    allowed = r"(index|models)\.(html|csv|json)|tasks/test-linf-0-1-.*|models/patterns-.*"
-    assert changed and all(re.fullmatch(allowed, name) for name in changed)
-    assert sum(name.startswith("models/") for name in changed) <= 3, "the page of the other model was written again"
-    shutil.rmtree(folder / "new")
-    brinell.board(str(folder), out=site)
+    assert brinell.board(str(folder), level="rows", out=site).written == 0
+    copy(runs / "m1", folder / "m1")
+    assert brinell.board(str(folder), level="rows", out=site).models == 2
+    shutil.rmtree(folder / "m1")
+    brinell.board(str(folder), level="rows", out=site)
     after = pages(site)
     assert {name: text for name, text in after.items() if name[0] != "."} == {n: t for n, t in before.items() if n[0] != "."}
 
@@ -126,7 +92,7 @@ def test_random_forgeries_are_refused(runs, tmp_path):
     for seed, forge in enumerate(FORGERIES):
         path = copy(runs / "m0", tmp_path / f"run{seed}")
         change = forge(path, np.random.default_rng(seed))
-        outcome = examine(str(path), "rows", None)
+        outcome = examine(str(path), "replay" if forge is change_label else "rows", None)
         assert outcome.get("why") and "\n" not in outcome["why"], change
 
 
@@ -139,13 +105,18 @@ def test_consistent_forgeries_need_a_replay(runs, tmp_path):
     forger.delete_inputs(samples)
     forger.save()
     (figures,) = examine(str(path), "rows", None)["figures"]
-    assert figures["level"] == LABELS != REPLAY
+    assert not figures["verified"]
     assert "why" in examine(str(path), "replay", None)
 
 
-def test_replay_is_named_on_the_page(runs, tmp_path):
-    result = brinell.board(str(runs / "m0"), level="replay", out=tmp_path / "site", trust=runs)
-    assert result.runs == 1 and REPLAY in (tmp_path / "site/index.html").read_text()
+def test_a_folder_that_nobody_repeated_changes_no_row_of_others(runs):
+    """A claim with the digests of a verified model and better figures, proofs and names of its own."""
+    verified = examine(str(runs / "m0"), "replay", str(runs))["figures"]
+    claim = verified[0] | {"run": "claim", "verified": False, "data": "other name", "certified": verified[0]["robust"]}
+    alone, joined = (arrange([Figures.model_validate(f) for f in figures]) for figures in (verified, [*verified, claim]))
+    for before, after in zip(alone, joined, strict=True):
+        assert before.entries == after.entries[:-1] and before.name == after.name
+        assert after.entries[-1].rank is None and after.entries[-1].figures.run == "claim"
 
 
 def test_bad_folders_have_a_row_each(runs, tmp_path):
@@ -158,7 +129,7 @@ def test_bad_folders_have_a_row_each(runs, tmp_path):
     forger.manifest["schema"] = 1
     (foreign / "manifest.json").write_text(json.dumps(forger.manifest))
     paths = [str(folder / name) for name in ("empty", "file", "missing", "other")]
-    result = brinell.board([*paths, str(runs / "m1")], out=tmp_path / "site")
+    result = brinell.board([*paths, str(runs / "m1")], level="rows", out=tmp_path / "site")
     assert [refusal.run for refusal in result.refused] == sorted(paths) and result.models == 1
     reasons = " ".join(refusal.why for refusal in result.refused)
     for text in ("holds no run", "it is a file", "no such folder", "schema 1|digest"):
@@ -168,10 +139,10 @@ def test_bad_folders_have_a_row_each(runs, tmp_path):
 def test_a_folder_that_is_no_site_is_left_alone(runs, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/mine.txt").write_text("x")
-    with pytest.raises(RequestError, check=refused("studies.board.run._check_site")):
-        brinell.board(str(runs / "m0"), out=tmp_path / "site")
     with pytest.raises(RequestError, check=refused("studies.board.run.carry_out")):
-        brinell.board(str(tmp_path / "site"), out=tmp_path / "other")
+        brinell.board(str(runs / "m0"), level="rows", out=tmp_path / "site")
+    with pytest.raises(RequestError, check=refused("studies.board.run.carry_out")):
+        brinell.board(str(tmp_path / "site"), level="rows", out=tmp_path / "other")
 
 
 def test_markup_in_names_stays_text(runs, tmp_path):
@@ -179,51 +150,6 @@ def test_markup_in_names_stays_text(runs, tmp_path):
     forger = Forger(path)
     forger.manifest["data"]["classes"] = ["<script>alert(1)</script>", *forger.manifest["data"]["classes"][1:]]
     forger.save()
-    brinell.board([str(path), str(tmp_path / "<img src=x>")], out=tmp_path / "site")
+    brinell.board([str(path), str(tmp_path / "<img src=x>")], level="rows", out=tmp_path / "site")
     for page in (tmp_path / "site").rglob("*.html"):
         assert not re.search(r"<script>alert|<img src=x>|run<b>", page.read_text()), page
-
-
-def test_claims_are_checked_against_their_run(runs, tmp_path):
-    run = copy(runs / "m0", tmp_path / "in/run")
-    brinell.claim(str(run))
-    assert brinell.board(str(tmp_path / "in"), out=tmp_path / "a").refused == []
-    shutil.move(run / "claim", tmp_path / "in/claim")
-    shutil.rmtree(run)
-    (refusal,) = brinell.board(str(tmp_path / "in"), out=tmp_path / "b").refused
-    assert "no run there or around the claim" in refusal.why
-
-
-# Arrangement
-
-
-def figures(runs, **changes):
-    (entry,) = examine(str(runs / "m0"), "rows", None)["figures"]
-    return Figures.model_validate({**entry, **changes})
-
-
-def test_equal_names_with_other_digests_are_two_models(runs):
-    site = arrange([figures(runs), figures(runs, digest="f" * 32, run="other")])
-    assert len(site.models) == 2 and len({model.slug for model in site.models}) == 2
-    assert any("other digests" in note for note in site.notes)
-
-
-def test_mixed_protocols_are_said(runs):
-    site = arrange([figures(runs), figures(runs, digest="f" * 32, attacks="other", run="other")])
-    assert any("attacked differently" in note for note in site.notes)
-
-
-def test_more_samples_count_before_a_lower_figure(runs):
-    honest = figures(runs)
-    small_rates = [rate.model_copy(update={"n": 10, "k": 0, "value": 0.0}) for rate in honest.robust]
-    lower = [rate.model_copy(update={"k": rate.k - 1, "value": (rate.k - 1) / rate.n}) for rate in honest.robust]
-    (task, *_) = arrange([honest, figures(runs, robust=small_rates, run="few"), figures(runs, robust=lower, run="lower")]).tasks
-    assert [entry.figures.run for entry in task.entries] == ["lower"] and task.entries[0].runs == 3
-
-
-def test_pairs_use_common_samples(runs):
-    first, second = figures(runs), figures(runs, digest="f" * 32, run="other")
-    task = arrange([first, second]).tasks[0]
-    pair = compare_entries(task, *task.entries)
-    assert pair.n == 24 and pair.only_a == pair.only_b == 0 and pair.p == 1.0
-    assert np.isclose(pair.value_a, task.entries[0].robust.value)

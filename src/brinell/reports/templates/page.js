@@ -66,24 +66,26 @@
       button.append(...head.childNodes);
       head.append(button);
       button.addEventListener("click", () => {
-        const down = head.getAttribute("aria-sort") === "ascending";
+        const down = head.getAttribute("aria-sort") !== "descending";
         for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         sort(table, column, down);
       });
     });
-    if (table.dataset.filter && table.tBodies[0].rows.length > 5) {
-      const label = make("label", "filter", "Filter " + table.dataset.filter + " ");
+    if ("filter" in table.dataset && table.tBodies[0].rows.length > 5) {
+      const label = make("label", "filter", "Filter ");
       const box = make("input", "", "");
+      const count = make("span", "", "");
       box.type = "search";
       box.addEventListener("input", () => {
         const words = box.value.toLowerCase().split(/\s+/);
-        for (const row of table.tBodies[0].rows) row.hidden = !words.every(word => plain(row.textContent).toLowerCase().includes(word));
+        const rows = [...table.tBodies[0].rows];
+        for (const row of rows) row.hidden = !words.every(word => plain(row.textContent).toLowerCase().includes(word));
+        count.textContent = " " + rows.filter(row => !row.hidden).length + " of " + rows.length.toLocaleString("en");
       });
-      label.append(box);
+      label.append(box, count);
       region.before(label);
     }
-    if (table.dataset.filter) continue; // its page names a file of the same table
     const name = region.getAttribute("aria-label") || "table";
     const save = make("button", "csv", "CSV");
     save.type = "button";

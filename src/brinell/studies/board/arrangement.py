@@ -1,0 +1,207 @@
+"""The tasks of a board from the figures of its folders: entries, the standing of what was verified, and claims by themselves.
+
+A task is data, distance, criterion and budget. An entry is a model in a task: the lowest figure that attacks left and the highest
+share that proofs reach, over all of its folders that the board has verified with the same opened model and data. A folder that it
+has not verified is an entry of its own.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from brinell.analysis.curve import UNJUDGED
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import ClassResult, Rate
+from brinell.analysis.standing import Rank, Standing, standing
+from brinell.core.record import Array
+from brinell.reports.numbers import counted, distance
+
+
+class Figures(Result):
+    """One model in one folder, in the folder's own words."""
+
+    run: str
+    """The folder."""
+    verb: str
+    """The command that made it."""
+    verified: bool
+    """True if the board repeated it with its model and data."""
+    model: str
+    digest: str
+    """Digest of the model."""
+    data: str
+    data_digest: str
+    distance: str
+    criterion: str
+    unit: str
+    """Digest of the recommended budgets of the samples; empty if budgets are numbers."""
+    eps: list[float]
+    """Budgets above 0."""
+    eps_text: list[str]
+    """The same as they were asked."""
+    clean: Rate | None
+    robust: list[Rate]
+    """At each budget; empty for a folder without attacks."""
+    certified: list[Rate]
+    """At each budget; empty for a folder without proofs."""
+    per_class: list[ClassResult]
+    """At the same budgets."""
+    attacks: str
+    checks: str
+    """Numbers of checks that passed, failed and were not made."""
+    date: str
+    ids: str
+    """Samples, int64 in base64, ascending; empty where no sample can be paired."""
+    states: str
+    """(samples, 1 + budgets) int8 in base64, as in `analysis.curve`, clean first."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The model; what was not verified is a model of its own."""
+        return (self.model, self.digest) if self.verified else (self.model, self.digest, self.run)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model in a task."""
+
+    attacked: Figures | None
+    """The folder with the lowest figure, among those with the most samples."""
+    position: int
+    """Position of the budget in it."""
+    certified: Figures | None
+    """The folder with the highest share of proofs, likewise."""
+    certified_position: int
+    rank: Rank | None = None
+    """Only for what was verified."""
+
+    @property
+    def figures(self) -> Figures:
+        """The folder of the attacks, or that of the proofs without one."""
+        folder = self.attacked or self.certified
+        assert folder is not None, "an entry has a folder"
+        return folder
+
+    @property
+    def robust(self) -> Rate | None:
+        """Share that no attack broke."""
+        return None if self.attacked is None else self.attacked.robust[self.position]
+
+    @property
+    def proven(self) -> Rate | None:
+        """Share that is proven robust."""
+        return None if self.certified is None else self.certified.certified[self.certified_position]
+
+    @property
+    def weakest(self) -> tuple[str, Rate] | None:
+        """The class with the lowest robust accuracy, and its rate."""
+        classes = [] if self.attacked is None else self.attacked.per_class
+        rates = [(c.name, c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
+        return min(rates, key=lambda pair: pair[1].value or 0.0, default=None)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Models that were measured by one protocol."""
+
+    slug: str
+    name: str
+    eps: float
+    entries: list[Entry]
+    """Those with a rank first, the most robust first; then the others by folder."""
+    standing: Standing | None
+    """Of the verified entries with attacks; None without any."""
+    notes: list[str] = field(default_factory=list)
+
+
+def arrange(figures: Sequence[Figures]) -> list[Task]:
+    """The tasks of a board."""
+    groups: dict[tuple[str, str, str, str, float], dict[tuple[str, ...], list[tuple[Figures, int]]]] = {}
+    for folder in figures:
+        for position, eps in enumerate(folder.eps):
+            key = (folder.data_digest, folder.distance, folder.criterion, folder.unit, float(f"{eps:.9g}"))
+            groups.setdefault(key, {}).setdefault(folder.identity, []).append((folder, position))
+    tasks = [_task(repr(key), [_entry(members) for members in by_model.values()]) for key, by_model in groups.items()]
+    return sorted(tasks, key=lambda task: (task.name.partition(",")[0], task.entries[0].figures.distance, task.eps, task.slug))
+
+
+def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
+    """A model in a task, from all of its folders: those with rows first, then the most samples, since few may be lucky ones."""
+    attacked = [
+        (bool(f.ids), rate.n, -(rate.value or 0.0), f.run, f, i) for f, i in members if f.robust and (rate := f.robust[i]).n
+    ]
+    proven = [(rate.n, rate.value or 0.0, f.run, f, i) for f, i in members if f.certified and (rate := f.certified[i]).n]
+    first = max(attacked, default=(*members[0],) if not proven else (None, 0))
+    second = max(proven, default=(None, 0))
+    return Entry(first[-2], first[-1], second[-2], second[-1])
+
+
+def _task(key: str, entries: list[Entry]) -> Task:
+    """A task with its entries in order; its words are those of a verified folder where there is one."""
+    ranked = [entry for entry in entries if entry.figures.verified and entry.attacked is not None and entry.attacked.ids]
+    others = sorted((entry for entry in entries if entry not in ranked), key=lambda e: (not e.figures.verified, e.figures.run))
+    first = (ranked or others)[0]
+    position = first.position if first.attacked is not None else first.certified_position
+    folder, text = first.figures, first.figures.eps_text[position]
+    order = _standing(ranked, text) if ranked else None
+    if order is not None:
+        ranked = [replace(entry, rank=order.rank(index)) for index, entry in enumerate(ranked)]
+        ranked.sort(key=lambda entry: (entry.rank.rank if entry.rank else 0.0, entry.figures.identity))
+    aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
+    return Task(
+        slug=slug(f"{folder.data}-{folder.distance}-{text}", hashlib.blake2b(key.encode(), digest_size=4).hexdigest()),
+        name=f"{folder.data}, {distance(folder.distance)} {text}{aimed}",
+        eps=folder.eps[position],
+        entries=[*ranked, *others],
+        standing=order,
+        notes=list(_notes([*ranked, *others])),
+    )
+
+
+def _standing(entries: Sequence[Entry], text: str) -> Standing:
+    """The standing of entries, each on the samples that it has."""
+    unpacked = [unpack(entry.figures) for entry in entries]
+    ids = np.unique(np.concatenate([of_model for of_model, _ in unpacked]))
+    states = np.full((len(entries), len(ids), 2), UNJUDGED, np.int8)
+    for index, (entry, (of_model, columns)) in enumerate(zip(entries, unpacked, strict=True)):
+        states[index, np.searchsorted(ids, of_model)] = columns[:, [0, 1 + entry.position]]
+    names = [entry.figures.model for entry in entries]
+    unique = [
+        f"{name} ({entry.figures.digest[:8]})" if names.count(name) > 1 else name
+        for name, entry in zip(names, entries, strict=True)
+    ]
+    return standing(unique, states[:, :, 0], states[:, :, 1:], [text])
+
+
+def _notes(entries: Sequence[Entry]) -> Iterator[str]:
+    """What a reader of the table of a task needs."""
+    claims = sum(not entry.figures.verified for entry in entries)
+    if claims:
+        yield f"{counted(claims, 'row is a claim', 'rows are claims')}: without a repetition by the board there is no rank."
+    if len({entry.attacked.attacks for entry in entries if entry.attacked is not None}) > 1:
+        yield "The models were attacked differently, so that a difference may be one of the attacks."
+    sizes = {entry.robust.n for entry in entries if entry.robust is not None}
+    if len(sizes) > 1:
+        yield f"The models were tested on different numbers of samples ({min(sizes)} to {max(sizes)})."
+
+
+def pack(array: Array) -> str:
+    """An array as text."""
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def unpack(figures: Figures) -> tuple[Array, Array]:
+    """(n,) samples and (n, 1 + budgets) states."""
+    ids = np.frombuffer(base64.b64decode(figures.ids), np.int64)
+    states = np.frombuffer(base64.b64decode(figures.states), np.int8)
+    return ids, states.reshape(len(ids), 1 + len(figures.eps))
+
+
+def slug(name: str, digest: str) -> str:
+    """A name for an address: letters, digits and hyphens, and a part of a digest that keeps it apart from others."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"
+    return f"{plain}-{re.sub(r'[^a-zA-Z0-9]+', '', digest) or 'x'}"

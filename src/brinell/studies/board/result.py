@@ -1,0 +1,301 @@
+"""The result of a board, and the reports of which its pages are made: all tasks, one task, one model."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from brinell.analysis.folder_result import Result
+from brinell.reports.numbers import counted, distance, percent
+from brinell.reports.phrases import who_leads
+from brinell.reports.values import (
+    Code,
+    Curve,
+    Detail,
+    Link,
+    Note,
+    Place,
+    Report,
+    Series,
+    Span,
+    Step,
+    Table,
+)
+from brinell.studies.board.arrangement import Entry, Figures, Task, slug
+from brinell.studies.result import ReportedResult
+
+REPEATED, CLAIMED = "repeated", "claimed"
+"""What the pages say of a folder."""
+MOST_LINKS = 12
+"""Most tasks to which a page links at its head."""
+TRUST = (
+    "Repeated: the board opened the model and the data, computed drawn samples again and judged each stored input again. "
+    "Claimed: the files agree with each other; that the attacks were honestly carried out is the word of whoever made the folder."
+)
+
+
+class Refusal(Result):
+    """A folder that is not shown."""
+
+    run: str
+    why: str
+
+
+class BoardResult(ReportedResult):
+    """What `brinell board --json` prints."""
+
+    folder: str
+    """The folder of the site."""
+    title: str
+    """The title of the site."""
+    models: int
+    """Models that are shown."""
+    tasks: int
+    """Tasks that are shown."""
+    folders: int
+    """Folders that are shown."""
+    verified: int
+    """Folders among them that were repeated with their model and data."""
+    refused: list[Refusal]
+    """Folders that are not shown, each with its reason."""
+    written: int
+    """Files that were written; those that say the same as before stay as they are."""
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The report as a terminal shows it, and the path of the page."""
+        yield from super().lines(verbose=verbose)
+        yield f"page: {self.folder}/index.html ({counted(self.written, 'file')} written)"
+
+    def report(self) -> Report:
+        """What was verified and what is refused: the terminal, and the frame of the first page."""
+        claims, refused = self.folders - self.verified, len(self.refused)
+        return Report(
+            verb="board",
+            title=self.title,
+            subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} from {counted(self.folders, 'folder')}",
+            sentences=[
+                f"{counted(self.verified, 'folder')} {_was(self.verified)} repeated with model and data, "
+                f"{counted(claims, 'folder')} {_was(claims)} not, and {counted(refused, 'folder')} {_was(refused)} refused.",
+                TRUST,
+            ],
+            blocks=[
+                Table(
+                    title="Refused folders",
+                    columns=("folder", "why"),
+                    rows=[(refusal.run, refusal.why) for refusal in self.refused],
+                    name="refused",
+                    folded=True,
+                    terminal=bool(self.refused),
+                )
+            ],
+            steps=[Step("Repeat what is claimed: say whose models and data may be used.", "brinell --trust FOLDER board ...")]
+            if claims
+            else [],
+        )
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]) -> Report:
+    """The first page: all tasks with the first of their verified models, and all models."""
+    report = result.report()
+    return replace(
+        report,
+        blocks=[
+            Table(
+                title="Tasks",
+                columns=("task", "models", "first", "rank", "attacked", "weakest class", "proven at best"),
+                rows=[_task_row(task) for task in tasks],
+                text="A task is data, distance and budget. Attacked: the share of samples that no attack broke. Proven: the "
+                "share that holds against every attack. Only models that the board has verified are named.",
+                name="tasks",
+                filter=True,
+            ),
+            Table(
+                title="Models",
+                columns=("model", "digest", "folders", "verified"),
+                rows=[
+                    (Link(first.model, model_address(identity)), Code(first.digest[:8]), len(folders), _verified(first))
+                    for identity, folders in models.items()
+                    for first in folders[:1]
+                ],
+                name="models",
+                filter=True,
+                folded=len(models) > MOST_LINKS,
+            ),
+            *report.blocks,
+        ],
+    )
+
+
+def _verified(folder: Figures) -> str:
+    return REPEATED if folder.verified else CLAIMED
+
+
+def _place(entry: Entry) -> Place | None:
+    return None if entry.rank is None else Place(entry.rank.rank, entry.rank.low, entry.rank.high)
+
+
+def _task_row(task: Task) -> tuple[Any, ...]:
+    verified = [entry for entry in task.entries if entry.figures.verified]
+    first = next((entry for entry in verified if entry.rank is not None), None)
+    proofs = [entry.proven for entry in verified if entry.proven is not None]
+    leader = (
+        (None,) * 4 if first is None else (first.figures.model, _place(first), first.robust, first.weakest and first.weakest[0])
+    )
+    best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
+    return (Link(task.name, f"tasks/{task.slug}.html"), len(task.entries), *leader, best)
+
+
+def model_address(identity: tuple[str, ...]) -> str:
+    """The page of a model, by its path in the site; that of a claim is its folder's alone."""
+    name, digest, *run = identity
+    return f"models/{slug(name, digest[:8] + hashlib.blake2b(repr(run).encode(), digest_size=4).hexdigest() * bool(run))}.html"
+
+
+def task_report(task: Task, siblings: Sequence[Task]) -> Report:
+    """The page of a task."""
+    if task.standing is None:
+        answer = ["No folder of this task was verified by a replay: its figures are claims, and have no order."]
+    elif len(task.standing.names) == 1:
+        rate = task.entries[0].robust
+        value = percent(None if rate is None else rate.value)
+        answer = [f"{task.standing.names[0]} is the only verified model here: no attack broke {value} of its samples."]
+    else:
+        answer = who_leads(task.standing)
+    return Report(
+        verb="board",
+        title=task.name,
+        subject=f"{counted(len(task.entries), 'model')}, data digest {task.entries[0].figures.data_digest[:12]}",
+        sentences=[*answer, TRUST],
+        blocks=[
+            Table(
+                title="Models",
+                columns=(
+                    "model",
+                    "rank",
+                    "clean",
+                    "attacked",
+                    "proven",
+                    "proven to attacked",
+                    "weakest class",
+                    "checks",
+                    "verified",
+                    "attacks",
+                ),
+                rows=[_entry_row(entry) for entry in task.entries],
+                text="Attacked: the share of samples that no attack broke, never below the truth for them. Proven: the "
+                "share that holds against every attack, never above it. Intervals of ranks hold together with 95 %. Checks: "
+                "passed / failed / not made.",
+                name=task.slug,
+                filter=True,
+            )
+        ],
+        notes=[Note("task", "note", note) for note in task.notes],
+        links=[
+            Link("all tasks", "../index.html"),
+            *(Link(other.name, f"{other.slug}.html") for other in siblings[:MOST_LINKS] if other is not task),
+        ],
+    )
+
+
+def _entry_row(entry: Entry) -> tuple[Any, ...]:
+    folder, robust, proven = entry.figures, entry.robust, entry.proven
+    return (
+        Link(folder.model, f"../{model_address(folder.identity)}"),
+        _place(entry),
+        folder.clean,
+        robust,
+        proven,
+        Span(0.0 if proven is None else proven.value, 1.0 if robust is None else robust.value),
+        None if entry.weakest is None else Detail(entry.weakest[1], entry.weakest[0]),
+        folder.checks,
+        _verified(folder),
+        folder.attacks,
+    )
+
+
+def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]) -> Report:
+    """The page of a model."""
+    first, best = folders[0], max(folders, key=lambda f: (len(f.per_class), len(f.eps)))
+    ranks = sum(entry.rank is not None and entry.rank.high == 1 for _, entry in tasks)
+    shown = (
+        f"shown to be the most robust in {ranks or 'none'} of them" if first.verified else "has no rank: its figures are claims"
+    )
+    return Report(
+        verb="board",
+        title=first.model,
+        subject=f"digest {first.digest}",
+        sentences=[f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."],
+        blocks=[
+            *_curves(folders),
+            Table(
+                title="Tasks",
+                columns=("task", "rank", "clean", "attacked", "weakest class", "proven", "samples"),
+                rows=[
+                    (
+                        Link(task.name, f"../tasks/{task.slug}.html"),
+                        _place(entry),
+                        entry.figures.clean,
+                        entry.robust,
+                        None if entry.weakest is None else Detail(entry.weakest[1], entry.weakest[0]),
+                        entry.proven,
+                        max(rate.n for rate in (entry.robust, entry.proven) if rate is not None),
+                    )
+                    for task, entry in tasks
+                ],
+                filter=True,
+            ),
+            Table(
+                title="Class by class",
+                columns=("class", "samples", "clean", *best.eps_text),
+                rows=[(c.name, c.n, c.clean, *c.robust) for c in best.per_class],
+                text=f"{best.data}, {distance(best.distance)}: the share of the samples of each class that no attack broke.",
+                heat=first.verified,
+            ),
+            Table(
+                title="Folders",
+                columns=("folder", "made by", "attacks", "checks", "verified", "date"),
+                rows=[(f.run, f"brinell {f.verb}", f.attacks, f.checks, _verified(f), f.date) for f in folders],
+            ),
+        ],
+        links=[Link("all tasks", "../index.html")],
+    )
+
+
+def _curves(folders: Sequence[Figures]) -> list[Curve]:
+    """A curve for each data and distance: attacked and proven, of the folder with the most budgets."""
+    groups: dict[tuple[str, ...], list[Figures]] = {}
+    for f in folders:
+        groups.setdefault((f.data_digest, f.distance, f.criterion, f.unit), []).append(f)
+    curves = []
+    for members in groups.values():
+        series, ticks = [], {0.0: "0"}
+        for name, rates_of in (("attacked", "robust"), ("proven", "certified")):
+            source = max((f for f in members if getattr(f, rates_of)), key=lambda f: len(f.eps), default=None)
+            if source is not None:
+                clean = [source.clean] if source.clean is not None and name == "attacked" else []
+                series.append(Series(name=name, points=[(rate.eps, rate) for rate in [*clean, *getattr(source, rates_of)]]))
+                ticks |= dict(zip(source.eps, source.eps_text, strict=True))
+        title = f"{members[0].data}, {distance(members[0].distance)}"
+        curves.append(
+            Curve(title=title, series=series, ticks=sorted(ticks.items()), axis=f"budget eps ({distance(members[0].distance)})")
+        )
+    return curves
+
+
+def site_reports(
+    result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]
+) -> dict[str, Report]:
+    """The pages of a site, by their paths without the ending."""
+    placed: dict[tuple[str, ...], list[tuple[Task, Entry]]] = {}
+    for task in tasks:
+        for entry in task.entries:
+            placed.setdefault(entry.figures.identity, []).append((task, entry))
+    pages = {"index": index_report(result, tasks, models)}
+    pages |= {f"tasks/{task.slug}": task_report(task, tasks) for task in tasks}
+    for identity, folders in models.items():
+        pages[model_address(identity).removesuffix(".html")] = model_report(folders, placed[identity])
+    return pages
