@@ -292,9 +292,9 @@ def mean_spread(values: Sequence[float], digits: int) -> str:
     return f"{mean:.{digits}f}" + (f" ({least:.{digits}f}-{most:.{digits}f})" if least < most else "")
 
 
-def ratio(above: Tensor, below: Tensor, centre: Callable[..., Any] = np.mean) -> str:
+def ratio(above: Tensor, below: Tensor) -> str:
     """Ratio of means over the same samples, with its 95 % interval."""
-    return ratios.ratio_text(*ratios.ratio(above.numpy(), below.numpy(), centre))
+    return ratios.ratio_text(*ratios.ratio(above.numpy(), below.numpy()))
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -324,4 +324,4 @@ def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, va
     [remarks_of_model] = run.manifest["remarks"].values()
     [remarks] = remarks_of_model.values()
     assert remarks["policy"] == f"placed by the policy {path}: it was asked for"
-    assert ("1.30 [0.80, 1.90] of greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == is_worse
+    assert ("1.30 [0.80, 1.90] times greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == is_worse

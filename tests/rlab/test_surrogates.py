@@ -17,7 +17,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.engine.surrogates import Opened, check_gradients, mean_of, surrogate_notes
+from brinell.engine.surrogates import check_gradients, mean_of, surrogate_notes
 from brinell.rlab.distort import variants
 from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.policy import Greedy
@@ -232,15 +232,19 @@ def test_who_cannot_be_a_surrogate():
     check_gradients(guide(DIRECTION))
 
 
+def opened(name, digest, classes):
+    return name, {"digest": digest, "classes": classes}
+
+
 def test_surrogates_beside_the_models_under_test():
     with pytest.raises(RequestError, match="the surrogate a tells 3 classes apart, and m 2"):
-        surrogate_notes([Opened("a", "1", 3)], [Opened("m", "2", 2)])
-    for doubles in ([Opened("a", "1", 2), Opened("a", "2", 2)], [Opened("a", "1", 2), Opened("b", "1", 2)]):
+        surrogate_notes([opened("a", "1", 3)], [opened("m", "2", 2)])
+    for doubles in ([opened("a", "1", 2), opened("a", "2", 2)], [opened("a", "1", 2), opened("b", "1", 2)]):
         with pytest.raises(RequestError, match="is named twice"):
-            surrogate_notes(doubles, [Opened("m", "3", 2)])
-    (note,) = surrogate_notes([Opened("a", "1", 2), Opened("b", "2", 2)], [Opened("m", "2", 2)])
+            surrogate_notes(doubles, [opened("m", "3", 2)])
+    (note,) = surrogate_notes([opened("a", "1", 2), opened("b", "2", 2)], [opened("m", "2", 2)])
     assert "the surrogate b is the model under test itself" in note and "m are white-box" in note
-    assert surrogate_notes([Opened("a", "1", 2)], [Opened("m", "2", 2)]) == []
+    assert surrogate_notes([opened("a", "1", 2)], [opened("m", "2", 2)]) == []
 
 
 def test_several_surrogates_of_a_gradient_stage_are_their_mean():

@@ -18,12 +18,11 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
+from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint, warning
 from brinell.rlab.distort import SEVERITIES, Variant, extremes, pair_options, variants, vet
 from brinell.rlab.episodes import Outcomes, Placement, Rules, rare_success
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
-from brinell.rlab.validation import warning
 
 __all__ = ["RLAB"]
 

@@ -16,11 +16,13 @@ from torch import Tensor
 from brinell.core import stored
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
+from brinell.core.intervals import Interval
 from brinell.manifest import Amount, Content, Count, DomainFacts, Listing, Size, fault
 from brinell.rlab.episodes import PATCH_FEATURES, Policy, Rules
 from brinell.rlab.networks import Form, SmallNetwork, restored
 from brinell.rlab.policy import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
+from brinell.rlab.ratios import ratio_text
 
 DEFAULT = "default"
 """Name of the policy that is taken where none is named: `BEST` of the kind of data."""
@@ -36,6 +38,16 @@ FORMAT = 2
 """Version of the file's layout."""
 MOST_SURROGATES = 8
 """Surrogates of a file at most."""
+
+
+OWN, GREEDY, CONTROL = "policy", "greedy", "without surrogates"
+"""Players of a validation: the agent, greedy, and the agent without its surrogates."""
+CURES = {
+    "strength": "the distortions at their strongest do not fill the budget: name others, or higher severities",
+    "eps": "most failures used up the budget: train at a larger eps",
+    "queries": "most failures had budget left: allow more queries",
+}
+"""What to do where most episodes failed, by its cause."""
 
 
 class Header(Content):
@@ -217,3 +229,36 @@ def fingerprint(name: str) -> str:
     for surrogate in agent.surrogates:
         digest.update(surrogate.digest().encode())
     return digest.hexdigest()
+
+
+def verdict(about: Mapping[str, Any] | None) -> str:
+    """What an agent is worth, by its validation; empty without one."""
+    validation = (about or {}).get("validation")
+    if not validation:
+        return ""
+    played = f"on {validation['inputs']} inputs that it did not learn from"
+    failed = validation["inputs"] - validation["fooled"]
+    if validation["cause"]:
+        return f"{played}, {failed} were not fooled, so the comparison says little; {CURES[validation['cause']]}"
+    baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
+    _, low, high = validation["ratios"][baseline]
+    result = f"needs {'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} queries than {baseline}"
+    means = ", ".join(f"{name} {validation['queries'][name]:.0f} ({_ratio(validation, name)})" for name in validation["ratios"])
+    return f"{played}, the policy {result}: {validation['queries'][OWN]:.0f} in the mean; {means}"
+
+
+def warning(about: Mapping[str, Any] | None) -> str:
+    """Warning about an agent that needs more queries than greedy; empty without one or without a validation."""
+    validation = (about or {}).get("validation")
+    if not validation or validation["ratios"][GREEDY][0] <= 1:
+        return ""
+    return (
+        f"the policy needs {_ratio(validation, GREEDY)} times greedy's queries "
+        f"on the {validation['inputs']} inputs that it was validated on: "
+        "use policy=greedy, or train it on more inputs or for longer"
+    )
+
+
+def _ratio(validation: Mapping[str, Any], name: str) -> str:
+    value, low, high = validation["ratios"][name]
+    return ratio_text(value, Interval(low, high))

@@ -1,7 +1,5 @@
-"""Ratios of the means of paired values, with bootstrap intervals."""
+"""Ratios of the means of paired costs, with intervals that hold where few pairs differ."""
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,46 +7,29 @@ import numpy as np
 from brinell.core.intervals import CONFIDENCE, Interval
 
 DRAWS = 4000
-"""Bootstrap samples."""
-MIN_PAIRS = 30
-"""Pairs that an interval of a ratio needs: with fewer it would hold the truth in less than 93 % of cases."""
+"""Draws of the weights of pairs."""
 
 
-def ratio(
-    above: np.ndarray[Any, Any], below: np.ndarray[Any, Any], centre: Callable[..., Any] = np.mean
-) -> tuple[float, Interval | None]:
-    """The means (or what `centre` says) of pairs of values, one over the other, with a bootstrap interval.
+def ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[float, Interval]:
+    """The mean of costs over that of others of the same samples, with a 95 % interval.
 
-    The interval of means is studentised on the logarithm of the ratio (Efron & Tibshirani 1993, section 12.5), which covers
-    skewed values; that of another centre holds the middle of the draws. None with fewer than `MIN_PAIRS` pairs, or if all
-    pairs have one ratio.
+    The interval is the middle of the ratios under random weights of the pairs (the Bayesian bootstrap, Rubin 1981) and of two
+    imagined ones, which lie as far from the ratio as the farthest pair, one on either side. So it has a width where few pairs
+    differ: of 100 pairs of which each differs with a probability of 0.02 to 0.3 it holds the truth in 93 to 97 of 100 cases.
 
     Args:
-        above: (n,) values above 0, n at least 1, of which the ratio is.
-        below: (n,) those of the same samples that it is to.
-        centre: `np.mean` or `np.median`, which takes an `axis`.
+        above: (n,) costs of at least 0, n at least 1, of which the ratio is.
+        below: (n,) those of the same samples that it is to, not all 0.
     """
-    value = float(centre(above) / centre(below))
-    if len(above) < MIN_PAIRS or np.ptp(above / below) <= 1e-12 * value:
-        return value, None
-    resamples = np.random.default_rng(0).integers(len(above), size=(DRAWS, len(above)))
-    shares = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    if centre is not np.mean:
-        low, high = np.quantile(centre(above[resamples], axis=1) / centre(below[resamples], axis=1), shares)
-        return value, Interval(float(low), float(high))
-    logs, errors = _log_ratio(above[resamples], below[resamples])
-    log, error = _log_ratio(above, below)
-    low, high = np.quantile((logs - log) / np.maximum(errors, 1e-9 * error), shares)
-    return value, Interval(float(np.exp(log - high * error)), float(np.exp(log - low * error)))
+    value = above.mean() / below.mean()
+    farthest = np.abs(above - value * below).max() if np.ptp(above / below) > 1e-12 * value else max(above.max(), below.max())
+    middle = below.mean()
+    weights = np.random.default_rng(0).standard_exponential((DRAWS, len(above) + 2))
+    tops = weights @ [*above, value * middle - farthest, value * middle + farthest]
+    low, high = np.quantile(tops / (weights @ [*below, middle, middle]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(value), Interval(float(low), float(high))
 
 
-def ratio_text(value: float, interval: Interval | None) -> str:
+def ratio_text(value: float, interval: Interval) -> str:
     """A ratio with its interval."""
-    return f"{value:.2f}" if interval is None else f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-
-
-def _log_ratio(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-    """(...): logarithms of the ratios of means along the last axis, and their standard errors."""
-    top, bottom = above.mean(-1, keepdims=True), below.mean(-1, keepdims=True)
-    errors = (above / top - below / bottom).std(-1, ddof=1) / math.sqrt(above.shape[-1])
-    return np.log(top / bottom)[..., 0], errors
+    return f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

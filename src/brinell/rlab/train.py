@@ -1,35 +1,41 @@
-"""Training an agent on separate inputs: the choice of surrogates, the prior on random probes, the network on episodes.
+"""Training an agent: the choice of surrogates, the prior on random probes, the network on episodes, and what all this is worth.
 
-The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
+A fifth of the inputs is held out. On them all players, the agent, greedy and the default among them, run the same episodes with
+the same random numbers; an input counts with its queries until the first success, the one about the clean input included, and one
+that was not fooled with the whole budget. The ledger counts every query. These queries are the cost of the agent, not of an
+attack with it.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+from torch import Tensor
 
 from brinell.core.contracts import Attack
 from brinell.core.criterion import Criterion
 from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
+from brinell.core.intervals import CONFIDENCE, deviations
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Batch
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab import selection
-from brinell.rlab.agent import Agent
-from brinell.rlab.distort import pair_options
+from brinell.rlab.agent import CONTROL, DEFAULT, GREEDY, OWN, Agent, choose_policy, find_agent
+from brinell.rlab.distort import DistortedInputs, pair_options, wholes
 from brinell.rlab.dqn import DQN, DQNSettings
-from brinell.rlab.episodes import Placement
+from brinell.rlab.episodes import FULL, Outcomes, Placement
 from brinell.rlab.networks import SmallNetwork
 from brinell.rlab.policy import PatchNetwork
 from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
-from brinell.rlab.search import PatchSearch
-from brinell.rlab.validation import held_out, validate
+from brinell.rlab.ratios import ratio
+from brinell.rlab.search import PatchSearch, run_episodes
+from brinell.rlab.sensitivity import class_weights
 
 Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
@@ -40,6 +46,14 @@ PURPOSES = ("selection", "probes", "steps", "validation")
 """Queries and passes serve these purposes."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
+HELD_OUT, SET_ASIDE, MOST = 0.2, 0.1, 100
+"""Shares of the inputs for the validation and for the choice of surrogates; how many of them are used at most."""
+PROBES = 16
+"""Random distortions of each input by which surrogates are chosen."""
+CLOSE = 0.25
+"""Their distance in budgets: an answer to a larger change says little about a gradient, since the model is not linear."""
+Peer = Callable[[Tensor], Tensor]
+"""Another attack: rows (n,) of the inputs to its queries (n,) until the first success, infinite for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,34 +85,39 @@ class Report(NamedTuple):
     """A point of the training curve."""
 
     stage: str
-    """prior or the algorithm's name."""
+    """surrogates, prior or dqn."""
     values: dict[str, Any]
     """Figures at this point, by name."""
-
-
-Tell = Callable[[Report], None]
-
-
-def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> torch.Tensor:
-    """(n,) bool: which inputs do not meet a criterion yet; one query each."""
-    eot, parts = EOT(model), torch.split(torch.arange(len(batch), device=batch.x.device), batch_size)
-    with torch.no_grad():
-        flags = []
-        for rows in parts:
-            logits = eot.mean(batch.x[rows])
-            part = criterion.select(rows)
-            y = batch.y[rows]
-            flags.append(~part.is_met(part.margin(logits, y, batch.x[rows]), logits, y))
-    return torch.cat(flags)
 
 
 class Candidate(NamedTuple):
     """A network that may become a surrogate."""
 
     network: SmallNetwork
-    """Trained on other inputs than those on which it is judged (`selection.set_aside`, `validation.held_out`)."""
+    """Trained on other inputs than those on which it is judged (`set_aside`)."""
     facts: Mapping[str, Any]
     """How it was made, as JSON."""
+
+
+def held_out(count: int) -> int:
+    """How many of so many inputs, the last ones, nothing is learned from."""
+    return int(HELD_OUT * count)
+
+
+def set_aside(count: int) -> range:
+    """The rows of so many inputs by which surrogates are chosen: those before the ones of the validation."""
+    last = count - held_out(count)
+    return range(last - int(SET_ASIDE * count), last)
+
+
+def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> Tensor:
+    """(n,) bool: which inputs do not meet a criterion yet; one query each."""
+    eot, flags = EOT(model), []
+    with torch.no_grad():
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), batch_size):
+            logits, part, y = eot.mean(batch.x[rows]), criterion.select(rows), batch.y[rows]
+            flags.append(~part.is_met(part.margin(logits, y, batch.x[rows]), logits, y))
+    return torch.cat(flags)
 
 
 def train(
@@ -109,7 +128,7 @@ def train(
     config: TrainConfig,
     *,
     batch_size: int = 128,
-    tell: Tell = lambda report: None,
+    tell: Callable[[Report], None] = lambda report: None,
     keep: Callable[[Agent], object] = lambda agent: None,
     start: Agent | None = None,
     candidates: Sequence[Candidate] = (),
@@ -134,83 +153,69 @@ def train(
     Raises:
         RequestError: too few inputs.
     """
-
-    def agent() -> Agent:
-        """The agent as it is now."""
-        costs.book("steps")
-        metadata = {
-            "config": asdict(config),
-            "rules": asdict(placement.rules),
-            "patch": list(placement.grid.patch),
-            "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
-            "inputs": len(batch),
-            "training_queries": dict(costs.queries),
-            "surrogates": list(described),
-            "surrogate_passes": dict(costs.passes),
-            "curve": curve,
-            "validation": None if training else record.get("validation"),
-        }
-        return Agent(prior=prior, network=network, about=metadata, domain=full_threat.domain, surrogates=surrogates)
-
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
-    slots, device = min(config.slots, len(batch)), batch.x.device
-    full_threat, full_batch = threat, batch
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
-    batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
+    free = replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     record = start.about or {} if start else {}
-    costs = _Costs(ledger, record)
-    curve: list[dict[str, Any]] = list(record.get("curve", ()))
-    last_point = curve[-1] if curve else {}
-    rng = Streams.of(config.seed, batch.ids)
-    origin = (start or Agent(prior=Prior(placement.grid.channels, config.seed))).to(device)
-    prior, network = origin.prior, origin.network
-    placement = replace(placement, prior=prior, slots=slots)
-    surrogates, described = (start.surrogates, record.get("surrogates", ())) if start else ((), ())
+    agent = (start or Agent(prior=Prior(placement.grid.channels, config.seed))).to(batch.x.device)
+    agent = replace(agent, domain=threat.domain)
+    placement = replace(placement, prior=agent.prior, slots=min(config.slots, len(batch)))
+    rng, costs = Streams.of(config.seed, batch.ids), _Costs(ledger, record)
+    about: dict[str, Any] = {
+        "config": asdict(config),
+        "rules": asdict(placement.rules),
+        "patch": list(placement.grid.patch),
+        "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
+        "inputs": len(batch),
+        "surrogates": list(record.get("surrogates", ())),
+        "curve": list(record.get("curve", ())),
+    }
+
+    def now(purpose: str, validation: Any = None) -> Agent:
+        """The agent as it is."""
+        costs.book(purpose)
+        spent = {"training_queries": dict(costs.queries), "surrogate_passes": dict(costs.passes), "validation": validation}
+        return replace(agent, about=about | spent)
+
     if candidates and not start:
-        surrogates, described = _choose(candidates, ledger, threat, placement, rng.fold("selection"))
-        tell(Report("surrogates", {"trained": len(described), "kept": len(surrogates)}))
+        chosen, about["surrogates"] = _choose(candidates, ledger, free, placement, rng.fold("selection"))
+        agent = replace(agent, surrogates=chosen)
+        tell(Report("surrogates", {"trained": len(candidates), "kept": len(chosen)}))
     costs.book("selection")
     if config.probes and not start:
-        for report in _fit(prior, ledger, placement, config, rng.fold("probes")):
+        for report in _fit(agent.prior, ledger, placement, config, rng.fold("probes")):
             tell(report)
     costs.book("probes")
+    last_point = about["curve"][-1] if about["curve"] else {}
     remaining = None if config.steps is None else config.steps - last_point.get("steps", 0)
-    training = config.algorithm != "none" and (remaining is None or remaining > 0)
-    oracle = ledger.oracle().follow(surrogates)
-    if training:
-        keep(agent())
+    learning, rows = torch.arange(len(batch), device=batch.x.device).tensor_split([len(batch) - held_out(len(batch))])
+    if config.algorithm != "none" and (remaining is None or remaining > 0):
+        keep(now("steps"))
         if last_point:  # other episodes than those that were played
-            rng = rng.fold(f"after {len(curve)} reports")
-        learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
-        subset = batch.select(learning), threat.select(learning)
+            rng = rng.fold(f"after {len(about['curve'])} reports")
+        oracle = ledger.oracle().follow(agent.surrogates)
+        subset = ledger.batch.select(learning), free.select(learning)
         environment = PatchSearch(oracle, *subset, placement, rng.select(learning), cycle=True)
-        network = network or PatchNetwork(pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed).to(device)
-        settings = DQNSettings(temperature=network.scale, warm_up=10 * slots)
-        trainer = DQN(settings, network, environment, config.seed + len(curve))
-        for progress in trainer.learn(steps=remaining, seconds=config.seconds, interval=20 * slots):
+        network = agent.network or PatchNetwork(pair_options(placement.variants), scale=ADVANTAGE, seed=config.seed)
+        agent = replace(agent, network=network.to(batch.x.device))
+        settings = DQNSettings(temperature=network.scale, warm_up=10 * placement.slots)
+        trainer = DQN(settings, network, environment, config.seed + len(about["curve"]))
+        for progress in trainer.learn(steps=remaining, seconds=config.seconds, interval=20 * placement.slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + last_point.get(name, 0) for name in ADDED}
-            curve.append(point)
+            about["curve"].append(point)
             tell(Report("dqn", point))
-            keep(agent())
+            keep(now("steps"))
     elif record.get("validation"):
-        return agent()
-    trained, streams = agent(), Streams.of(config.seed, batch.ids).fold("validation")
-    rows = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
-    budget = placement.rules.steps
-    rivals = {
-        name: partial(
-            _attack, attack, model, full_batch.select(rows), full_threat.select(rows), streams.select(rows), budget, costs
-        )
-        for name, attack in (peers or {}).items()
-    }
-    subset = batch.select(rows), threat.select(rows)
-    validation = validate(trained, ledger.oracle(), *subset, placement, streams.select(rows), rivals)
-    costs.book("validation")
-    metadata = {"validation": validation, "training_queries": costs.queries, "surrogate_passes": costs.passes}
-    return replace(trained, about=(trained.about or {}) | metadata)
+        return now("steps", record["validation"])
+    costs.book("steps")
+    streams = Streams.of(config.seed, batch.ids).fold("validation").select(rows)
+    attacked = batch.select(rows), threat.select(rows), streams, placement.rules.steps, costs
+    rivals = {name: partial(_attack, attack, model, *attacked) for name, attack in (peers or {}).items()}
+    subset = ledger.batch.select(rows), free.select(rows)
+    return now("validation", validate(agent, ledger.oracle(), *subset, placement, streams, rivals))
 
 
 class _Costs:
@@ -233,28 +238,36 @@ class _Costs:
 def _choose(
     candidates: Sequence[Candidate], ledger: Ledger, threat: Threat, placement: Placement, rng: Streams
 ) -> tuple[tuple[SmallNetwork, ...], list[dict[str, Any]]]:
-    """The candidates that explain answers to inputs set aside, and how well each of them does."""
-    batch = ledger.batch
-    rows = torch.tensor(selection.set_aside(len(batch))[: selection.MOST], dtype=torch.int64, device=batch.x.device)
+    """The candidates whose gradients explain answers to probes of inputs set aside, and how well each of them does."""
+    rows = torch.tensor(set_aside(len(ledger.batch))[:MOST], dtype=torch.int64, device=ledger.batch.x.device)
+    batch, threat, rng = ledger.batch.select(rows), threat.select(rows), rng.select(rows)
     oracle = ledger.oracle().follow([candidate.network for candidate in candidates])
-    explained = selection.explain_answers(oracle, batch.select(rows), threat.select(rows), placement, rng.select(rows))
-    pairs = list(zip(candidates, explained, strict=True))
-    surrogates = tuple(candidate.network for candidate, result in pairs if result.explains)
+    logits = oracle.scores(batch.ids, batch.x)
+    weights = class_weights(lambda values: threat.criterion.margin(values, batch.y, batch.x), logits, rng.fold("weights"))
+    slopes, scale = oracle.slopes(batch.ids, batch.x, weights), CLOSE * threat.eps
+    settings: dict[str, Any] = {"probes": PROBES, "group_size": len(placement.grid), "scale": scale, "slopes": slopes}
+    probes = probe(oracle, batch, threat, placement.grid, placement.variants, rng, **settings)
+    explained = [interval_of(column) for column in correlations(probes.effect, probes.prediction).unbind(1)]
+    surrogates = tuple(candidate.network for candidate, (_, low) in zip(candidates, explained, strict=True) if low > 0)
     return surrogates, [
-        {**candidate.facts, "correlation": result.correlation, "low": result.low, "kept": result.explains}
-        for candidate, result in pairs
+        {**candidate.facts, "correlation": correlation, "low": low, "kept": low > 0}
+        for candidate, (correlation, low) in zip(candidates, explained, strict=True)
     ]
 
 
-def _attack(
-    attack: Attack, model: Model, batch: Batch, threat: Threat, rng: Streams, budget: int, costs: _Costs, rows: torch.Tensor
-) -> torch.Tensor:
-    """(n,): queries of another attack until its first success on some rows, the one about the clean input included."""
-    subset = replace(batch.select(rows), ids=torch.arange(len(rows), device=rows.device))
-    ledger = Ledger(model, subset, threat.select(rows), access=attack.access, queries=budget, minimal=attack.family == "minimal")
-    attack(ledger.oracle(), ledger.batch, ledger.threat, rng.select(rows))
-    costs.queries["validation"] += int(ledger.costs.forwards.sum())
-    return torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+def correlations(effect: Tensor, prediction: Tensor) -> Tensor:
+    """(n, surrogates): cosines of the effects (n, probes) and of what surrogates let expect (n, probes, surrogates)."""
+    products = torch.einsum("np,nps->ns", effect, prediction)
+    norms = effect.norm(dim=1)[:, None] * prediction.norm(dim=1)
+    return torch.where(norms > 0, products / norms.clamp_min(1e-30), 0.0)
+
+
+def interval_of(values: Tensor) -> tuple[float, float]:
+    """The mean (n,) and the lower end of its normal interval, -1 for fewer than two values."""
+    if len(values) < 2:
+        return float(values.sum()), -1.0
+    mean = float(values.mean())
+    return mean, mean - deviations(CONFIDENCE) * float(values.std()) / math.sqrt(len(values))
 
 
 def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig, rng: Streams) -> Iterator[Report]:
@@ -272,3 +285,85 @@ def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig
         curve = fit(prior, learn, torch.Generator().manual_seed(config.seed), steps=config.fits)
         after = float(likelihood(prior, test).mean())
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.costs.forwards.sum())})
+
+
+def _attack(
+    attack: Attack, model: Model, batch: Batch, threat: Threat, rng: Streams, budget: int, costs: _Costs, rows: Tensor
+) -> Tensor:
+    """(n,): queries of another attack until its first success on some rows, the one about the clean input included."""
+    subset = replace(batch.select(rows), ids=torch.arange(len(rows), device=rows.device))
+    ledger = Ledger(model, subset, threat.select(rows), access=attack.access, queries=budget, minimal=attack.family == "minimal")
+    attack(ledger.oracle(), ledger.batch, ledger.threat, rng.select(rows))
+    costs.queries["validation"] += int(ledger.costs.forwards.sum())
+    return torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+
+
+def validate(
+    agent: Agent,
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    placement: Placement,
+    rng: Streams,
+    peers: Mapping[str, Peer] | None = None,
+) -> dict[str, Any] | None:
+    """Play, and say in JSON what came of it; None without inputs.
+
+    Args:
+        agent: the agent.
+        oracle: where the agents ask.
+        batch: the inputs, of which the first `MOST` are played.
+        threat: their threat.
+        placement: what is placed where.
+        rng: the random numbers.
+        peers: other attacks by name.
+
+    Returns:
+        `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it failed on most, empty where it
+        did not; `queries`, the mean of each player; and `ratios`, the mean of the agent over that of each other player, with the
+        ends of its 95 % interval over inputs.
+    """
+    if not len(batch):
+        return None
+    rows = torch.arange(min(MOST, len(batch)), device=batch.x.device)
+    batch, threat, rng = batch.select(rows), threat.select(rows), rng.select(rows)
+    players = {OWN: agent, GREEDY: find_agent(GREEDY)}
+    usual = choose_policy(DEFAULT, threat.domain.kind).name
+    players |= {} if usual == GREEDY else {DEFAULT: find_agent(usual)}
+    players |= {} if agent.network is None else {"its prior": Agent(prior=agent.prior)}
+    players |= {CONTROL: replace(agent, surrogates=())} if agent.surrogates else {}
+    queries, played = {}, {}
+    for name, player in players.items():
+        placed = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
+        following = oracle.follow(player.surrogates) if player.surrogates else oracle
+        played[name] = outcomes = run_episodes(following, batch, threat, placed, rng, player.policy(placed.choices))
+        queries[name] = (1 + torch.where(outcomes.success, outcomes.steps, placed.rules.steps)).double().cpu().numpy()
+    for name, peer in (peers or {}).items():
+        queries[name] = peer(rows).double().clamp_max(1 + placement.rules.steps).cpu().numpy()
+    ratios = {name: ratio(queries[OWN], costs) for name, costs in queries.items() if name != OWN}
+    return {
+        "inputs": len(batch),
+        "budget": 1 + placement.rules.steps,
+        "fooled": int(played[OWN].success.sum()),
+        "cause": _cause(played[OWN], batch, threat, placement, rng),
+        "queries": {name: float(costs.mean()) for name, costs in queries.items()},
+        "ratios": {name: [value, *interval] for name, (value, interval) in ratios.items()},
+    }
+
+
+def _cause(
+    outcomes: Outcomes, batch: Batch, threat: Threat, placement: Placement, rng: Streams
+) -> Literal["", "strength", "eps", "queries"]:
+    """Why episodes failed where most did: distortions that cannot fill the budget, a budget that was full, too few queries."""
+    failed = ~outcomes.success
+    if 2 * int(failed.sum()) <= len(failed):
+        return ""
+    rows = torch.arange(len(batch), device=batch.x.device)
+    strongest = tuple(placement.variants[number] for number in wholes(placement.variants).tolist())
+    inputs = DistortedInputs(len(batch), threat.domain, strongest, batch.x.device)
+    inputs.put(rows, batch.x, rng.fold("filters"))
+    sizes = [threat.distance.size(inputs.inputs(rows, torch.full_like(rows, at)) - batch.x) for at in range(len(strongest))]
+    fills = torch.stack(sizes).amax(0) >= FULL * threat.eps
+    if bool((fills[failed].float().mean() < 0.5).item()):
+        return "strength"
+    return "eps" if bool(((outcomes.size >= FULL * threat.eps)[failed].float().mean() > 0.5).item()) else "queries"

@@ -48,8 +48,8 @@ class TrainAgentRequest(BaseRequest):
     """The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out."""
     algorithm: Literal["dqn", "none"] = "dqn"
     """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
-    reward: Literal["margin", "dilution", "projected"] = "margin"
-    """Reward of a step: margin, dilution or projected."""
+    reward: Literal["margin", "dilution"] = "margin"
+    """Reward of a step: margin, or dilution as in the papers."""
     minutes: float = Field(default=10.0, gt=0)
     """The wall time of the training, after the probes."""
     steps: int | None = Field(default=None, ge=1)

@@ -1,5 +1,7 @@
 """What a training of an agent says: its queries, its surrogates, and whether it needs fewer queries than others."""
 
+from typing import Literal
+
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, whole
 from brinell.reports.values import Measure, Note, Report, Step, Table
@@ -13,11 +15,14 @@ class AgentValidation(Result):
     """How many."""
     budget: int
     """Queries of one input at most."""
+    fooled: int
+    """How many of them the policy fooled."""
+    cause: Literal["", "strength", "eps", "queries"]
+    """Why most were not fooled: distortions that do not fill the budget, a full budget, few queries; empty for none."""
     queries: dict[str, float]
     """Mean queries of an input: of the policy, of greedy, of the default where it is another, and of the policy's own prior."""
-    ratios: dict[str, tuple[float, float | None, float | None]]
-    """Mean queries of the policy over those of each other, with the ends of the 95 % bootstrap interval over inputs; null with
-    fewer than 30 inputs."""
+    ratios: dict[str, tuple[float, float, float]]
+    """Mean queries of the policy over those of each other, with the ends of the 95 % interval over inputs."""
     verdict: str
     """The same in a sentence."""
     warning: str | None

@@ -26,11 +26,9 @@ from brinell.engine.plan import choose_device, model_facts, model_opener, unread
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.engine.tasks import Task, check_criterion, open_task
-from brinell.rlab.agent import Agent, load
+from brinell.rlab.agent import Agent, load, verdict, warning
 from brinell.rlab.episodes import Placement, Rules
-from brinell.rlab.selection import set_aside
-from brinell.rlab.train import FEWEST, Candidate, Report, TrainConfig, not_met, train
-from brinell.rlab.validation import verdict, warning
+from brinell.rlab.train import FEWEST, Candidate, Report, TrainConfig, not_met, set_aside, train
 from brinell.store import trust
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent import TrainAgentRequest
