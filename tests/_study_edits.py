@@ -4,15 +4,14 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.numpy import save
 
-from brinell.core import stored
 from brinell.core.errors import BrinellError
-from brinell.store.differences import FILES, is_data, list_files
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
+from brinell.store.inventory import FILES
 from brinell.store.parquet import write_table
 from brinell.studies.register import study_of
+from brinell.studies.verification.differences import DATA, list_files
 
 OWN_KEYS = ("verb", "schema", FILES)
 """Keys that saving a manifest writes itself."""
@@ -37,21 +36,6 @@ def another(value, rng):
     if isinstance(value, list):
         return value[:-1] if value else [1]
     return 1
-
-
-def edit_header(file, rng):
-    """Change a value in the header of a safetensors file. Returns the key, without the name of the text that holds it."""
-    texts, arrays, _ = stored.read(file)
-    ((name, text),) = texts.items()
-    head = json.loads(text)
-    holder, keys = head, []
-    while isinstance(holder, dict | list) and holder:
-        owner, key = holder, sorted(holder)[int(rng.integers(len(holder)))] if isinstance(holder, dict) else 0
-        keys.append(str(key))
-        holder = owner[key]
-    owner[key] = another(owner[key], rng)
-    file.write_bytes(save(arrays, {name: json.dumps(head)}))
-    return ".".join(keys)
 
 
 class Edit:
@@ -151,14 +135,14 @@ class Edit:
             file = file.with_name(f"{file.stem}-x{file.suffix}")
             file.write_bytes((self.folder / name).read_bytes())
         name = file.relative_to(self.folder).as_posix()
-        if is_data(name):
+        if name.endswith(DATA):
             self.done(name, "")
         else:
             self.target = (name, "")  # a page that is written anew would be there again
 
     def texts(self):
         """Change a digit of a page, a table or a card, and write no page after that."""
-        names = [name for name in list_files(self.folder) if not is_data(name)]
+        names = [name for name in list_files(self.folder) if not name.endswith(DATA)]
         name = names[int(self.rng.integers(len(names)))]
         self._change_digit(name)
 

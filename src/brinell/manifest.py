@@ -220,6 +220,8 @@ class FolderManifest(GrowingManifest):
     """The models."""
     more_models: Listing[ModelFacts] = []
     """Further models, which were asked and not studied."""
+    derived_from: TableOf[str] = {}
+    """Folders that it derives from, each with the digest of its manifest."""
     seconds: Amount
     """Wall time of all pieces."""
 

@@ -68,7 +68,7 @@ SPOILT = {
     "record says a smaller norm": (
         lambda c: alter_record(c, "l2", lambda v: v / 2),
         "changed",
-        "column l2 comes out differently",
+        "column l2 is not what the stored input shows",
     ),
     "record says another eps": (lambda c: alter_record(c, "broken", lambda v: v / 3), "changed", "broken is no budget"),
     "record says another outcome": (lambda c: alter_record(c, "outcome", lambda v: "survived"), "changed", None),

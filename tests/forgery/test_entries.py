@@ -55,18 +55,16 @@ def add_entry(manifest, rng):
 
 
 def restate(manifest, rng):
-    """State another machine, and change a sentence or a figure of a check, the repair or the cost of the checks."""
+    """State another machine, and change a sentence or a figure of a check, or the repair."""
     manifest["versions"]["numpy"] = "1.99.0"
     name = manifest["models"][0]["name"]
     checks = manifest["checks"][name]
-    kind = rng.choice(["text", "figure", "limit", "probes", "repairs"])
+    kind = rng.choice(["text", "figure", "limit", "repairs"])
     if kind == "text":
         rng.choice(checks)["text"] = " ".join(rng.sample(WORDS, 7))
     elif kind in ("figure", "limit"):
         check = rng.choice([check for check in checks if (check["figure"] or 0) + (check["limit"] or 0) > 0])
         check[kind] = (check[kind] or 0) + rng.choice([-1, 1]) * ((check["figure"] or 0) + (check["limit"] or 0))
-    elif kind == "probes":
-        manifest["probes"][name]["forwards"] //= rng.choice([2, 10])
     else:
         manifest["repairs"] = {name: {"forwards": 3, "backwards": 3, "way": "finite differences"}}
 

@@ -10,13 +10,15 @@ import pytest
 import brinell
 from _hardening import MODEL
 from _reviews import make_review
-from _study_edits import Edit, edit_header, save_manifest
-from _study_examples import AGENT, EXAMPLES, REVIEW, Needs
+from _study_edits import Edit, save_manifest
+from _study_examples import EXAMPLES, REVIEW, Needs
 from brinell import calls
 from brinell.core.errors import BrinellError
-from brinell.store import differences
+from brinell.store.folder import MANIFEST, read_json
+from brinell.store.standing import CLAIMED
 from brinell.store.trust import MARK
-from brinell.studies import register, repetition
+from brinell.studies import register
+from brinell.studies.verification.differences import Claims
 
 STUDIES = sorted(set(EXAMPLES) - {"audit"} | {"review"})
 EDITS = 3
@@ -51,26 +53,10 @@ def test_an_honest_folder_verifies(honest, subtests):
             assert result.unverified_claims
 
 
-@pytest.mark.slow
-def test_the_figures_of_an_agent_are_measured_again(tmp_path):
-    policy, forged = tmp_path / "policy.safetensors", tmp_path / "forged.safetensors"
-    brinell.train_agent(**AGENT, out=policy)
-    assert brinell.verify(policy).passed
-    claims = repetition.claims_of(register.load("train agent"))
-    for seed in range(6):
-        shutil.copyfile(policy, forged)
-        key = edit_header(forged, np.random.default_rng(seed))
-        try:
-            noticed = not brinell.verify(forged).passed
-        except BrinellError:
-            noticed = True
-        assert noticed or claims.covers(forged.name, key), key
-
-
 def test_everything_claimed_is_documented(root):
     text = " ".join((root / "docs/reference/trust.md").read_text().split()).lower()
     for study in register.studies().values():
-        for reason in repetition.claims_of(study).reasons():
+        for reason in {**CLAIMED, **dict(study.claimed)}.values():
             assert reason.lower() in text, f"{study.verb}: {reason}"
 
 
@@ -78,7 +64,7 @@ def test_everything_claimed_is_documented(root):
 def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     folder = tmp_path / "theirs"
     shutil.copytree(honest("harden"), folder)
-    manifest = differences.read_manifest(folder)
+    manifest = read_json(folder / MANIFEST)
     settings, mark = manifest["request"], tmp_path / "mark"
     settings["model"] = f"torch:{tmp_path / 'evil.py'}:network"
     (tmp_path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL)
@@ -97,7 +83,7 @@ def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_pa
     (folder / "before").rename(folder / "x")
     (folder / "after").rename(folder / "before")
     (folder / "x").rename(folder / "after")
-    save_manifest(folder, differences.read_manifest(folder))
+    save_manifest(folder, read_json(folder / MANIFEST))
     register.load("harden").resolve(register.load("harden").page)(folder)
     result = brinell.verify(folder)
     assert result.status == "refused", result
@@ -107,7 +93,7 @@ def test_another_version_proves_no_pages(corrupt_run, tmp_path):
     folder = tmp_path / "old"
     shutil.copytree(corrupt_run, folder)
     (folder / "report.html").write_text("<p>robust</p>")
-    save_manifest(folder, differences.read_manifest(folder) | {"brinell": "0.0.9"})
+    save_manifest(folder, read_json(folder / MANIFEST) | {"brinell": "0.0.9"})
     result = brinell.verify(folder)
     assert not result.passed and any("another version" in sentence for sentence in result.unverified_claims)
 
@@ -122,7 +108,7 @@ def check_edits(verb, folder, tmp_path, seeds):
             noticed = not brinell.verify(copy).passed
         except BrinellError:
             noticed = True
-        claimed = repetition.claims_of(study).covers(*edit.target)
+        claimed = Claims({**CLAIMED, **dict(study.claimed)}).covers(*edit.target)
         assert noticed or claimed, f"edit {seed} of {edit.target} verifies"
         shutil.rmtree(copy)
 

@@ -8,7 +8,7 @@ import pytest
 from _helpers import Recorder, run_audit, threshold
 from brinell.core.record import CLEAN
 from brinell.store import rows
-from brinell.store.row_rules import find_violations, make_cells
+from brinell.store.row_rules import find_violations
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 """Margins 0.12, 0.02, 0.30, wrong from the start, 0.19."""
@@ -18,23 +18,18 @@ NULL = object()
 
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory):
-    """By stage its cell and rows, and the smallest budgets at which earlier stages broke samples."""
+    """The manifest of a run, and its rows by stage."""
     out, y = tmp_path_factory.mktemp("rules") / "run", np.zeros(5, int)
     run = run_audit(out, Recorder(threshold(0.5)), X, y, eps="0.05,0.1,0.15,0.2", attack=(FGSM, BIM))
-    records, broken, stages = run.records(), {}, {}
-    for cell in make_cells(run.manifest):
-        part = rows.take(records, records.attack == cell.stage)
-        stages[cell.stage] = cell, part, dict(broken)
-        successes = zip(part.sample_id.tolist(), part.broken.tolist(), strict=True)
-        broken |= {sample: min(eps, broken.get(sample, 1)) for sample, eps in successes if eps is not None}
-    return stages
+    return run.manifest, dict(zip((CLEAN, FGSM, BIM), run.parts(), strict=True))
 
 
-def violations(audit, stage, part=None, **cell):
-    own, honest, broken = audit[stage]
-    clean = None if stage == CLEAN else audit[CLEAN][1]
-    faults = find_violations(replace(own, **cell), honest if part is None else part, clean, broken)
-    return [(violation.description, violation.samples.tolist()) for violation in faults]
+def violations(audit, stage, part=None, **manifest):
+    """What is wrong with the rows of a stage, where one stage has other rows or the manifest says something else."""
+    own, honest = audit
+    parts = honest | ({} if part is None else {stage: part})
+    faults = find_violations({**own, **manifest}, parts.values())
+    return [(fault.description, fault.samples.tolist()) for fault in faults if fault.location == f"recorder {stage}"]
 
 
 def changed(part, column, index, value):
@@ -45,19 +40,18 @@ def changed(part, column, index, value):
 
 
 def test_an_honest_run_breaks_none(audit):
-    assert [violations(audit, stage) for stage in audit] == [[], [], []]
-    assert audit[BIM][2] == {0: 0.15, 1: 0.05, 4: 0.2}
+    assert [violations(audit, stage) for stage in audit[1]] == [[], [], []]
 
 
 CLEAN_ROWS = [
     ("model", "x", "another model"),
     ("attack", "x", "another model"),
     ("distance", "l2", "another model"),
-    ("outcome", "survived", "none that it can have"),
-    ("outcome", "unmet", "none that it can have"),
-    ("outcome", "misclassified", "contradicts its label"),
-    ("outcome", "failed", "gives no reason"),
-    ("label", 1, "contradicts its label"),
+    ("outcome", "survived", "contradicts its other values"),
+    ("outcome", "unmet", "contradicts its other values"),
+    ("outcome", "misclassified", "contradicts its other values"),
+    ("outcome", "failed", "contradicts its other values"),
+    ("label", 1, "contradicts its other values"),
     ("label", 2, "label is no class"),
     ("label", -1, "label is no class"),
     ("clean_pred", 2, "clean_pred is no class"),
@@ -72,20 +66,20 @@ CLEAN_ROWS = [
     ("seconds", np.nan, "not finite"),
     ("seconds", -1, "cost is negative"),
     ("forwards", -1, "cost is negative"),
-    ("backwards", 1, "cost of an attack"),
-    ("judge_forwards", 1, "cost of an attack"),
-    ("surrogate_passes", 1, "cost of an attack"),
+    ("backwards", 1, "result or the cost"),
+    ("judge_forwards", 1, "result or the cost"),
+    ("surrogate_passes", 1, "result or the cost"),
     ("unit", np.nan, "not finite"),
-    ("attacked", 0.1, "although nothing was attacked"),
-    ("broken", 0.1, "although nothing was attacked"),
-    ("adv_pred", 1, "although nothing was attacked"),
-    ("adv_confidence", 0.5, "although nothing was attacked"),
-    ("adv_margin", 1, "although nothing was attacked"),
-    ("linf", 0.1, "although nothing was attacked"),
-    ("l0", 1, "although nothing was attacked"),
-    ("quantised_pred", 1, "although nothing was attacked"),
-    ("quantised_within", True, "although nothing was attacked"),
-    ("queries_to_success", 1, "although nothing was attacked"),
+    ("attacked", 0.1, "result or the cost"),
+    ("broken", 0.1, "result or the cost"),
+    ("adv_pred", 1, "though no attack succeeded"),
+    ("adv_confidence", 0.5, "though no attack succeeded"),
+    ("adv_margin", 1, "though no attack succeeded"),
+    ("linf", 0.1, "though no attack succeeded"),
+    ("l0", 1, "though no attack succeeded"),
+    ("quantised_pred", 1, "though no attack succeeded"),
+    ("quantised_within", True, "though no attack succeeded"),
+    ("queries_to_success", 1, "result or the cost"),
 ]
 BROKEN_ROWS = [
     *((column, NULL, f"lacks {column}") for column in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0")),
@@ -103,8 +97,8 @@ BROKEN_ROWS = [
     ("unit", np.inf, "not finite"),
     ("broken", 0.1, "larger than its budget"),
     ("broken", 0.14, "broken is no budget"),
-    ("broken", NULL, "contradicts its budgets"),
-    ("attacked", NULL, "lacks the budget of its attack"),
+    ("broken", NULL, "contradicts its other values"),
+    ("attacked", NULL, "contradicts its other values"),
     ("attacked", 0.19, "attacked is no budget"),
     ("attacked", 0.1, "above that of its attack"),
     ("adv_pred", 0, "is no success"),
@@ -115,33 +109,33 @@ BROKEN_ROWS = [
     ("queries_to_success", 0, "outside its queries"),
     ("queries_to_success", 99, "outside its queries"),
     ("forwards", 0, "attack without a cost"),
-    ("outcome", "correct", "none that it can have"),
-    ("outcome", "met", "none that it can have"),
-    ("outcome", "survived", "contradicts its budgets"),
-    ("outcome", "misclassified", "none that it can have"),
-    ("outcome", "spared", "contradicts its budgets"),
-    ("outcome", "failed", "gives no reason"),
+    ("outcome", "correct", "contradicts its other values"),
+    ("outcome", "met", "contradicts its other values"),
+    ("outcome", "survived", "contradicts its other values"),
+    ("outcome", "misclassified", "contradicts its other values"),
+    ("outcome", "spared", "contradicts its other values"),
+    ("outcome", "failed", "contradicts its other values"),
 ]
 SURVIVED_ROWS = [
     ("margin", 0.5, "crossed boundary"),
     ("adv_pred", 1, "no attack succeeded"),
     ("quantised_pred", 1, "no attack succeeded"),
     ("forwards", 0, "attack without a cost"),
-    ("outcome", "broken", "contradicts its budgets"),
-    ("broken", 0.2, "contradicts its budgets"),
+    ("outcome", "broken", "contradicts its other values"),
+    ("broken", 0.2, "contradicts its other values"),
     ("queries_to_success", 1, "outside its queries"),
 ]
 SPARED_ROWS = [
-    ("forwards", 1, "has a cost"),
-    ("surrogate_passes", 1, "has a cost"),
-    ("margin", -1, "although nothing was attacked"),
-    ("attacked", 0.1, "has one without an attack"),
+    ("forwards", 1, "although nothing was attacked"),
+    ("surrogate_passes", 1, "although nothing was attacked"),
+    ("margin", -1, "a margin or a cost"),
+    ("attacked", 0.1, "contradicts its other values"),
 ]
 
 
 def problems_of(audit, stage, outcome, column, value, words, sample=None):
     """What is wrong with what is said of one change."""
-    part = audit[stage][1]
+    part = audit[1][stage]
     mask = (part.outcome.astype(str) == outcome) & ((part.sample_id == sample) if sample is not None else True)
     index = int(np.flatnonzero(mask)[-1])
     faults = violations(audit, stage, changed(part, column, index, value))
@@ -158,21 +152,21 @@ def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
         problems += problems_of(audit, FGSM, "broken", column, value, words, sample=0)
     for column, value, words in SURVIVED_ROWS:
         problems += problems_of(audit, FGSM, "survived", column, value, words)
-    cell, part, earlier = audit[BIM]
+    part = audit[1][BIM]
     costs = {name: 0 for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")}
     spared = part
     for column, value in {"outcome": "spared", "attacked": NULL, "margin": NULL, **costs}.items():
         spared = changed(spared, column, 0, value)
     assert violations(audit, BIM, spared) == []
     for column, value, words in SPARED_ROWS:
-        problems += problems_of(audit | {BIM: (cell, spared, earlier)}, BIM, "spared", column, value, words)
+        problems += problems_of((audit[0], audit[1] | {BIM: spared}), BIM, "spared", column, value, words)
     problems += problems_of(audit, BIM, "survived", "attacked", 0.15, "an earlier attack broke", sample=0)
-    problems += problems_of(audit, CLEAN, "misclassified", "outcome", "correct", "contradicts its label")
+    problems += problems_of(audit, CLEAN, "misclassified", "outcome", "correct", "contradicts its other values")
     assert not problems, problems
 
 
 def test_values_at_the_ends_of_what_is_allowed(audit):
-    part = audit[FGSM][1]
+    part = audit[1][FGSM]
     outcomes, samples = part.outcome.astype(str), part.sample_id
     first, robust = int(np.flatnonzero(samples == 0)[0]), int(np.flatnonzero(outcomes == "survived")[0])
     rows_ = [
@@ -193,7 +187,7 @@ def test_values_at_the_ends_of_what_is_allowed(audit):
 
 
 def test_there_is_at_most_one_row_for_each_sample(audit):
-    part = audit[FGSM][1]
+    part = audit[1][FGSM]
     n = len(part)
     for selection in (np.append(np.arange(n), n - 1), np.arange(n)[::-1]):
         ((description, samples),) = violations(audit, FGSM, rows.take(part, selection))
@@ -204,35 +198,38 @@ def test_there_is_at_most_one_row_for_each_sample(audit):
 
 def test_what_the_manifest_says_decides(audit):
     """Another criterion, another kind of stage: what was right is wrong, or the reverse."""
-    part = audit[FGSM][1]
-    fooled = int(np.flatnonzero(part.outcome.astype(str) == "broken")[0])
-    assert any("target class" in text for text, _ in violations(audit, FGSM, targeted=True))
-    assert any(
-        "none that it can have" in text and samples == [0, 1, 2, 3, 4]
-        for text, samples in violations(audit, CLEAN, thresholds=True)
-    )
-    assert any(
-        "no row says that it did" in text and samples == [2] for text, samples in violations(audit, CLEAN, failed=frozenset({2}))
-    )
-    unsuccessful = changed(part, "adv_margin", fooled, -0.5)
-    assert violations(audit, FGSM, unsuccessful) and not violations(audit, FGSM, unsuccessful, rejects=True)
-    assert not violations(audit, FGSM, unsuccessful, eot=2), "a random model may answer otherwise"
-    assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), eot=2)
-    assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), wrong_class=1)
-    before = int(np.flatnonzero(audit[BIM][1].sample_id == 0)[0])
-    second_part = changed(audit[BIM][1], "attacked", before, 0.2)
-    assert violations(audit, BIM, second_part) and not violations(audit, BIM, second_part, alone=True)
-    assert violations(audit, FGSM, classes=1) and violations(audit, FGSM, distance="l2")
+    manifest, parts = audit
+    part = parts[FGSM]
+    (model,), (fgsm, bim) = manifest["models"], manifest["stages"]
+    broken = int(np.flatnonzero(part.outcome.astype(str) == "broken")[0])
+    assert any("target class" in text for text, _ in violations(audit, FGSM, criterion={"name": "targeted"}))
+    assert any(samples == [0, 1, 2, 3, 4] for _, samples in violations(audit, CLEAN, criterion={"name": "probability"}))
+    assert any("reasons of failures" in text and samples == [2] for text, samples in violations(audit, CLEAN, failed=failed(2)))
+    unsuccessful, other_class = changed(part, "adv_margin", broken, -0.5), changed(part, "adv_pred", broken, 0)
+    random = [{**fgsm, "eot": 2}, bim]
+    assert violations(audit, FGSM, unsuccessful)
+    assert not violations(audit, FGSM, unsuccessful, models=[{**model, "reject_class": 1}])
+    assert not violations(audit, FGSM, unsuccessful, stages=random), "a random model may answer otherwise"
+    assert not violations(audit, FGSM, other_class, stages=random)
+    assert not violations(audit, FGSM, other_class, criterion={"name": "", "wrong_class": 1})
+    before = int(np.flatnonzero(parts[BIM].sample_id == 0)[0])
+    second_part = changed(parts[BIM], "attacked", before, 0.2)
+    assert violations(audit, BIM, second_part)
+    assert not violations(audit, BIM, second_part, stages=[fgsm, {**bim, "turn": {"alone": True}}])
+    assert violations(audit, FGSM, models=[{**model, "classes": 1}]) and violations(audit, FGSM, distance="l2")
+
+
+def failed(sample):
+    return {"recorder": {CLEAN: {str(sample): "a reason"}}}
 
 
 def test_a_failed_sample_has_no_answer(audit):
-    part = audit[CLEAN][1]
-    failed = part
+    lost = audit[1][CLEAN]
     for column, value in (("outcome", "failed"), ("clean_pred", -1), ("clean_confidence", 0), ("margin", NULL)):
-        failed = changed(failed, column, 2, value)
-    assert violations(audit, CLEAN, failed, failed=frozenset({2})) == []
-    assert violations(audit, CLEAN, failed)[0][1] == [2]
+        lost = changed(lost, column, 2, value)
+    assert violations(audit, CLEAN, lost, failed=failed(2)) == []
+    assert violations(audit, CLEAN, lost)[0][1] == [2]
     for column, value in (("clean_pred", 1), ("clean_confidence", 0.5)):
-        (violation,) = violations(audit, CLEAN, changed(failed, column, 2, value), failed=frozenset({2}))
+        (violation,) = violations(audit, CLEAN, changed(lost, column, 2, value), failed=failed(2))
         assert violation == ("the row has an answer of a model that failed", [2])
-    assert violations(audit, CLEAN, changed(failed, "margin", 2, 0.5), failed=frozenset({2}))
+    assert violations(audit, CLEAN, changed(lost, "margin", 2, 0.5), failed=failed(2))

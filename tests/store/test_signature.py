@@ -12,7 +12,7 @@ import pytest
 from _helpers import Recorder, run_audit
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
-from brinell.store.signature import NAMESPACE, SIGNATURE, signed_by, signers
+from brinell.store.signature import NAMESPACE, SIGNATURE, signers
 from brinell.studies.verification.run import verify_files
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
@@ -64,10 +64,9 @@ def run(full_run: Path, tmp_path: Path) -> Path:
 
 def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sign(run, keys / "ann")
-    signer, key = signed_by(run, keys / "signers")
-    assert signer == "ann@example.org" and key.startswith("SHA256:")
-    assert signed_by(run, keys / "ann.pub").signer == key
-    claim = f"the manifest, and with it records and arrays, is signed by ann@example.org ({key})"
+    (claim,) = signers(run, keys / "signers")
+    assert claim.startswith("the manifest, and with it records and arrays, is signed by ann@example.org (SHA256:")
+    assert signers(run, keys / "ann.pub")[0].endswith(claim.rpartition(" ")[2])
     result = verify_files(run, "nobody has trusted it", signers(run, keys / "signers"))
     assert claim in result.verified_claims and not result.problems, "a signature is no foreign file"
     (run / SIGNATURE).unlink()
@@ -82,38 +81,25 @@ def test_a_signature_for_another_use_is_refused(run: Path, tmp_path: Path) -> No
     arguments = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", "file", str(run / "manifest.json")]
     subprocess.run(arguments, check=True, capture_output=True)
     with pytest.raises(RequestError, match="is no signature of the manifest as it is .*namespace does not match"):
-        signed_by(run, tmp_path / "signers")
+        signers(run, tmp_path / "signers")
 
 
 def test_what_is_not_signed_as_it_is_is_refused(run: Path, keys: Path) -> None:
-    signers = keys / "signers"
+    file = keys / "signers"
     with pytest.raises(RequestError, match="is not signed: ssh-keygen -Y sign"):
-        signed_by(run, signers)
+        signers(run, file)
     sign(run, keys / "bob")
     with pytest.raises(RequestError, match="is signed by SHA256:.*, which is none of the signers for brinell-run in"):
-        signed_by(run, signers)
+        signers(run, file)
     sign(run, keys / "ann")
-    signed_by(run, signers)
+    signers(run, file)
     manifest, signature = (run / "manifest.json").read_bytes(), (run / SIGNATURE).read_text()
     content = json.loads(manifest)
     for changed in (content | {"command": "another"}, content | {"finished": "another"}):
         (run / "manifest.json").write_text(json.dumps(changed))
         with pytest.raises(RequestError, match="is no signature of the manifest as it is .*: the manifest was changed"):
-            signed_by(run, signers)
+            signers(run, file)
     (run / "manifest.json").write_bytes(manifest)
-    rows = next((run / "records").iterdir())
-    original = rows.read_bytes()
-    rows.write_bytes(original + b"x")
-    with pytest.raises(RequestError, match=f"{rows.name} was changed"):
-        signed_by(run, signers)
-    rows.unlink()
-    with pytest.raises(RequestError, match=f"{rows.name} is missing"):
-        signed_by(run, signers)
-    rows.write_bytes(original)
-    (run / "records/part-more.parquet").write_bytes(original)
-    with pytest.raises(RequestError, match="part-more.parquet was not there when the run ended"):
-        signed_by(run, signers)
-    (run / "records/part-more.parquet").unlink()
     blob = base64.b64decode("".join(signature.split("\n")[1:-2]))
     for place in range(0, len(blob), 7):
         forged = bytearray(blob)
@@ -122,12 +108,12 @@ def test_what_is_not_signed_as_it_is_is_refused(run: Path, keys: Path) -> None:
             "\n".join([signature.split("\n")[0], base64.b64encode(forged).decode(), *signature.split("\n")[-2:]])
         )
         with pytest.raises(RequestError, match="is no signature of the manifest|none of the signers") as error:
-            signed_by(run, signers)
+            signers(run, file)
         assert "\n" not in str(error.value)
     for text in ("", "ü", "-----BEGIN SSH SIGNATURE-----\n", signature.replace("SSH", "PGP"), "x" * 10**6):
         (run / SIGNATURE).write_text(text)
         with pytest.raises(RequestError, match=r"manifest\.json\.sig"):
-            signed_by(run, signers)
+            signers(run, file)
 
 
 def test_without_ssh_keygen_nothing_is_checked(
@@ -143,7 +129,7 @@ def test_without_ssh_keygen_nothing_is_checked(
 @pytest.mark.parametrize("kind", ["ecdsa", "rsa"])
 def test_every_kind_of_key_signs(run: Path, tmp_path: Path, kind: str) -> None:
     sign(run, key_of(tmp_path, "other", kind))
-    assert signed_by(run, tmp_path / "other.pub").fingerprint.startswith("SHA256:")
+    assert "(SHA256:" in signers(run, tmp_path / "other.pub")[0]
 
 
 def test_a_file_of_signers_that_is_not_understood_allows_nobody(
@@ -163,4 +149,4 @@ def test_a_file_of_signers_that_is_not_understood_allows_nobody(
             sign(run, keys / "ann")
             (tmp_path / "signers").write_text(line.replace("KEY", (keys / "ann.pub").read_text().strip()) + "\n")
             with pytest.raises(RequestError, match="which is none of the signers for brinell-run in"):
-                signed_by(run, tmp_path / "signers")
+                signers(run, tmp_path / "signers")

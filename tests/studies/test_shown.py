@@ -8,12 +8,12 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.pages import html
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
-from brinell.store.differences import Difference
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
 from brinell.studies.doctor.result import lines as doctor_lines
 from brinell.studies.gate.terminal import lines as gate_lines
+from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
 

@@ -49,13 +49,23 @@ PLAN = f"{PARTS}/plan.json"
 """The request and the identity of an unfinished folder."""
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The table in a file of JSON; refuses one that is damaged."""
+    try:
+        content = json.loads(bounded.read(file, bounded.MOST_TEXT))
+    except (ValueError, RecursionError, OSError) as error:
+        raise RequestError(f"{file} is damaged: {one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise RequestError(f"{file} is damaged: it holds no table")
+    return content
+
+
 def verb_of(path: Path) -> str | None:
     """The verb that made a folder; None if it holds no readable manifest."""
     try:
-        manifest = json.loads(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
-    except (ValueError, RecursionError, OSError, RequestError):
+        verb = read_json(path / MANIFEST).get("verb")
+    except RequestError:
         return None
-    verb = manifest.get("verb") if isinstance(manifest, dict) else None
     return verb if isinstance(verb, str) else None
 
 
@@ -103,8 +113,9 @@ class Layout:
                 finished folder is missing, changed or foreign.
         """
         manifest = self.read(path)
-        inventory.check_names(path, manifest, self._beside)
-        inventory.check_digests(path, manifest)
+        for name, problem in self.find_faults(path, manifest):
+            remedy = "take it away" if problem == inventory.FOREIGN else "restore it from a copy of the folder"
+            raise RequestError(f"{path / name} {problem}: {remedy}")
         return manifest
 
     def find_faults(self, path: Path, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -114,17 +125,13 @@ class Layout:
     def read(self, path: Path) -> dict[str, Any]:
         """The manifest of a folder alone, whatever the files are; errors about it as in `open`."""
         file = path / MANIFEST
-        try:
-            content = bounded.read(file, bounded.MOST_TEXT)
-            manifest = json.loads(content)
-        except (FileNotFoundError, NotADirectoryError):
+        if not file.exists():
             if (path / PLAN).exists():
                 raise RequestError(
                     f"{path} is not finished: go on with {self.command} {option('resume')} {option('out', str(path))}"
-                ) from None
-            raise self._refusal(path, f"it has no {MANIFEST}") from None
-        except (ValueError, RecursionError, OSError) as error:
-            raise RequestError(f"{file} is damaged: {one_line(error)}") from None
+                )
+            raise self._refusal(path, f"it has no {MANIFEST}")
+        manifest = read_json(file)
         if problem := fault(manifest, Manifest):
             raise RequestError(f"{file} is damaged: {problem}")
         if (verb := manifest["verb"]) != self.verb:
@@ -136,7 +143,7 @@ class Layout:
             )
         if problem := fault(manifest, self.manifest):
             raise RequestError(f"{file} is damaged: {problem}; restore it from a copy of the folder")
-        return manifest  # type: ignore[no-any-return]
+        return manifest
 
     @property
     def _beside(self) -> frozenset[str]:

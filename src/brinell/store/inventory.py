@@ -73,26 +73,7 @@ def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[st
         present = set(list_files(folder, derived))
     except RequestError as error:
         return [(MANIFEST, str(error))]
-    faults = [(name, GONE) for name in entries.keys() - present] + [(name, FOREIGN) for name in _foreign(present, set(entries))]
+    # A folder with another manifest is not foreign, since no reader looks into it.
+    foreign = {name for name in present - entries.keys() if not name.endswith(f"/{MANIFEST}")}
+    faults = [(name, GONE) for name in entries.keys() - present] + [(name, FOREIGN) for name in foreign]
     return sorted(faults + [(name, CHANGED) for name in entries.keys() & present if digest(folder / name) != entries[name]])
-
-
-def _foreign(present: set[str], entries: set[str]) -> list[str]:
-    """Files beside those that are listed. A folder with another manifest is none of them, since no reader looks into it."""
-    return sorted(name for name in present - entries if not name.endswith(f"/{MANIFEST}"))
-
-
-def check_names(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> None:
-    """Refuse a folder of which a file is missing, or one was added; arguments as for `find_faults`."""
-    entries, present = set(manifest.get(FILES) or {}), set(list_files(folder, derived))
-    if absent := sorted(entries - present):
-        raise RequestError(f"{folder / absent[0]} is missing: restore it from a copy of the folder")
-    if unlisted := _foreign(present, entries):
-        raise RequestError(f"{folder / unlisted[0]} {FOREIGN}: take it away")
-
-
-def check_digests(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a folder of which a file was changed."""
-    for name, expected in (manifest.get(FILES) or {}).items():
-        if digest(folder / name) != expected:
-            raise RequestError(f"{folder / name} {CHANGED}: restore it from a copy of the folder")

@@ -11,11 +11,11 @@ import numpy as np
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
-from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records, has_broken
+from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import damaged, names_of_arrays, read_arrays, write_arrays, write_text
 from brinell.store.folder import PARTS, Layout
-from brinell.store.row_rules import Violation, find_violations, make_cells
+from brinell.store.row_rules import find_violations
 from brinell.store.run_manifest import RunManifest, stage_files, stages_of
 
 PART_BYTES = 8 * 2**20
@@ -103,32 +103,17 @@ class Run:
         Raises:
             RequestError: a file is damaged, missing or foreign, or rows break a rule (`store.row_rules`).
         """
-        parts = self._parts()
-        for location, violation in () if self._checked else self._violations(parts):
-            ids = ", ".join(map(str, violation.samples[:5].tolist()))
-            samples = f" (samples {ids}{' ...' if len(violation.samples) > 5 else ''})" if len(violation.samples) else ""
-            problem = f"{location}: {violation.description}{samples}"
-            raise RequestError(f"{self.path} was forged or damaged: {problem}: make it again")
+        parts = self.parts()
+        for location, description, samples in () if self._checked else find_violations(self.manifest, parts):
+            ids = ", ".join(map(str, samples[:5].tolist()))
+            listing = f" (samples {ids}{' ...' if len(samples) > 5 else ''})" if len(samples) else ""
+            raise RequestError(f"{self.path} was forged or damaged: {location}: {description}{listing}: make it again")
         self._checked = True
         return rows.concatenate([NO_ROWS, *parts])
 
-    def violations(self) -> Iterator[tuple[str, Violation]]:
-        """The rules that rows break, each with the model and the stage."""
-        return self._violations(self._parts())
-
-    def _parts(self) -> list[Records]:
+    def parts(self) -> list[Records]:
+        """The rows of each model and stage, in the order of the manifest."""
         return [self.part(model, stage) for model, stage in stages_of(self.manifest)]
-
-    def _violations(self, parts: Sequence[Records]) -> Iterator[tuple[str, Violation]]:
-        clean, broken = None, dict[int, float]()
-        for facts, part in zip(make_cells(self.manifest), parts, strict=True):
-            clean, broken = (None, {}) if facts.is_clean else (clean, broken)
-            for violation in find_violations(facts, part, clean, broken):
-                yield facts.location, violation
-            clean = part if facts.is_clean else clean
-            index = np.flatnonzero(has_broken(part))
-            for sample, eps in zip(part.sample_id[index].tolist(), part.broken[index].tolist(), strict=True):
-                broken[sample] = min(eps, broken.get(sample, eps))
 
     def has_part(self, model: str, stage: str) -> bool:
         """True if a stage, or the first check `CLEAN`, is complete and has rows."""
@@ -155,7 +140,7 @@ class Run:
 
     def stored(self, model: str, attack: str) -> set[int]:
         """The samples of which a stage keeps an adversarial input."""
-        names = [name for path in self._array_files(model, attack) for name in names_of_arrays(path)]
+        names = [name for path in self.array_files(model, attack) for name in names_of_arrays(path)]
         return {int(name) for name in names if "/" not in name}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
@@ -186,13 +171,14 @@ class Run:
             sample, slash, _ = name.partition("/")
             return sample in samples and bool(slash) != inputs
 
-        files = self._array_files(model, attack)
+        files = self.array_files(model, attack)
         return {name: array for path in files for name, array in read_arrays(path, is_wanted).items()}
 
     def _records_file(self, model: str, stage: str) -> Path:
         return self.path / "records" / f"{self._files[model, stage]}.parquet"
 
-    def _array_files(self, model: str, stage: str) -> list[Path]:
+    def array_files(self, model: str, stage: str) -> list[Path]:
+        """The files of the inputs and extras of a stage."""
         name = self._files.get((model, stage))
         return [] if name is None else sorted((self.path / "arrays").glob(f"{name}-[0-9]*.safetensors"))
 

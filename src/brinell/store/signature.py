@@ -11,13 +11,10 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
-from brinell.store import inventory
 from brinell.store.folder import MANIFEST, SIGNATURE
-from brinell.store.run import Run
 
 NAMESPACE = "brinell-run"
 """Name of the signature file, in the folder of the manifest."""
@@ -28,27 +25,18 @@ PUBLIC_KEY = re.compile(r"^(?=(ssh|ecdsa|sk)-\S+ +[A-Za-z0-9+/=]+)", flags=re.MU
 FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 
 
-class Signed(NamedTuple):
-    """A signature that holds."""
-
-    signer: str
-    """The signer as the file of allowed signers calls it; the fingerprint where it has no name."""
-    fingerprint: str
-    """SHA-256 of the public key, as ssh-keygen shows it."""
-
-
-def signed_by(path: Path, keys: Path) -> Signed:
-    """Check the signature of a run and return its signer.
+def signers(path: Path, keys: Path | str | None) -> list[str]:
+    """Sentence that names the signer of a folder, as a list; empty without `keys`.
 
     Args:
-        path: the run folder.
+        path: the folder. Its files are those of its manifest, which is for `brinell verify` to say.
         keys: the file of allowed signers, or of public keys.
 
     Raises:
-        RequestError: the signature is missing or damaged, belongs to other content or to another signer, or files differ from
-            the manifest.
+        RequestError: the signature is missing or damaged, or belongs to other content or to another signer.
     """
-    run = Run.open(path, thresholds=True)
+    if keys is None:
+        return []
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
         manifest, signature, allowed = (Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers"))
         manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
@@ -61,7 +49,7 @@ def signed_by(path: Path, keys: Path) -> Signed:
         except OSError as error:
             raise RequestError(f"{path / SIGNATURE} is no signature: {one_line(error)}") from None
         try:
-            allowed.write_text(PUBLIC_KEY.sub("* ", bounded.text(keys)), encoding="utf-8")
+            allowed.write_text(PUBLIC_KEY.sub("* ", bounded.text(Path(keys))), encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"the file of signers {keys} cannot be read: {one_line(error)}") from None
         try:
@@ -69,21 +57,13 @@ def signed_by(path: Path, keys: Path) -> Signed:
         except ValueError as error:
             raise RequestError(
                 f"{path / SIGNATURE} is no signature of the manifest as it is (ssh-keygen: {error}): the manifest was changed "
-                "after it was signed, or the signature is of something else; have the run signed again"
+                "after it was signed, or the signature is of something else; have it signed again"
             ) from None
         signer = _signer(manifest, signature, allowed)
         if signer is None:
             raise RequestError(f"{path} is signed by {fingerprint}, which is none of the signers for {NAMESPACE} in {keys}")
-    inventory.check_digests(path, run.manifest)
-    return Signed(fingerprint if signer == "*" else signer, fingerprint)
-
-
-def signers(path: Path | str, keys: Path | str | None) -> list[str]:
-    """Sentence that names the signer of a run, as a list; empty without `keys`. Raises the errors of `signed_by`."""
-    if keys is None:
-        return []
-    signed = signed_by(Path(path), Path(keys))
-    return [f"the manifest, and with it records and arrays, is signed by {signed.signer} ({signed.fingerprint})"]
+    name = "" if signer == "*" else f"{signer} "
+    return [f"the manifest, and with it records and arrays, is signed by {name}({fingerprint})"]
 
 
 def _fingerprint(manifest: Path, signature: Path) -> str:

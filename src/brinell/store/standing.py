@@ -1,7 +1,7 @@
 """What a folder says that no verification finds again, in one table. All else comes out of a repetition.
 
 `brinell verify`, the pages, the JSON of results and docs/reference/trust.md read these tables. Keys are patterns of
-`store.differences.Claims`, values the reasons.
+`studies.verification.differences.Claims`, values the reasons.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ CLAIMED: Mapping[str, str] = {
 RUN_CLAIMED: Mapping[str, str] = {
     "manifest.json:remarks": "remarks of attacks, which may be about samples that were not drawn",
     "manifest.json:traffic": "requests to a server",
+    "manifest.json:probes": "the cost of checks, which a resumed run pays more than once",
 }
 """Of the run of an audit besides."""
 

@@ -148,8 +148,6 @@ class Study:
     """If the folder has no page: a clause «has ...» with the remedy."""
     layout: Reference | None = None
     """The `store.folder.Layout` of its folder; none for a study that leaves no folder."""
-    file: Reference | None = None
-    """For a study that leaves one file: `(path) -> manifest`, with the request that would repeat it, for verification."""
     rewrite: Reference | None = None
     """`(folder) -> anything`: writes tables, cards and page again from the records alone, where `page` does not write all."""
     repeat: Reference | None = None
@@ -161,7 +159,7 @@ class Study:
     """`(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification verifies them,
     and has `page` write the texts again. `page` then takes a copy of the folder, and where that lay."""
     claimed: tuple[tuple[str, str], ...] = ()
-    """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
+    """What verification takes on trust beside times and machine: patterns of `verification.differences.Claims`, with names."""
     options: type[BaseRequest] | None = None
     """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
     positional: tuple[str, ...] = ()

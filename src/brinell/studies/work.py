@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.model import Model
 from brinell.core.record import Array
@@ -26,10 +27,11 @@ from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.request import BaseRequest
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
-from brinell.store.folder import PARTS
+from brinell.store.folder import MANIFEST, PARTS
 from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
 
@@ -126,6 +128,7 @@ def carry_out(call: Call) -> Any:
         models=[[name, entry["digest"]] for name, entry in facts.items()],
         more_models=[[name, entry["digest"]] for name, entry in further.items()],
         identity=plan.identity,
+        derived_from=(derived_from := _named_folders(request)),
         more_data={name: data.digest() for name, data in plan.more_data.items()},
         facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
     )
@@ -155,6 +158,7 @@ def carry_out(call: Call) -> Any:
             ),
             "models": [{"name": name, **entry} for name, entry in facts.items()],
             "more_models": [{"name": name, **entry} for name, entry in further.items()],
+            "derived_from": derived_from,
             **answer_facts,
             **plan.about,
             **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
@@ -172,6 +176,14 @@ def carry_out(call: Call) -> Any:
     makers = parts.PartMaker(job.path, pool)
     make_folder(job, lambda: work(makers), resume=call.resume)
     return study.resolve(study.open)(job.path)
+
+
+def _named_folders(request: BaseRequest) -> dict[str, str]:
+    """The folders that a request names, each with the digest of its manifest."""
+    values = [getattr(request, name) for name in type(request).model_fields]
+    texts = [text for value in values for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
+    folders = {text.removeprefix("run:"): Path(text.removeprefix("run:")) / MANIFEST for text in texts if text}
+    return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}
 
 
 def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:

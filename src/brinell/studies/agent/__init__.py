@@ -25,7 +25,6 @@ from brinell.studies.kit import Output, Study
 
 MOST_SURROGATES = 8
 """Surrogates of a file at most."""
-TRAINING = "the training: that it makes the stored weights, its settings, its history and its queries"
 
 
 class TrainAgentRequest(BaseRequest):
@@ -79,17 +78,6 @@ STUDY = Study(
     run="run:carry_out",
     result="result:AgentResult",
     output=Output.FILE,
-    file="run:read_manifest",
-    repeat="run:repeat",
-    claimed=tuple(
-        (f"*.safetensors:{key}", TRAINING)
-        for key in (
-            *("prior", "network", "surrogates", "classes", "class_names", "width", "scale", "families"),
-            *(f"about.{key}" for key in ("surrogates", "surrogate_passes", "config", "curve", "training_queries", "made_here")),
-            *(f"about.request.{key}" for key in ("eps", "algorithm", "reward", "minutes", "steps", "probes", "fits", "slots")),
-            *(f"about.request.{key}" for key in ("surrogates", "surrogate_steps", "batch_size", "device")),
-        )
-    ),
     out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
     resume="Go on with the policy in --out, if there is one.",
     truth=True,

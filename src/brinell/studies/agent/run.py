@@ -82,25 +82,14 @@ def spec_with(spec: str, **options: str) -> str:
     return f"{body}?{'&'.join([*pairs, *(f'{name}={value}' for name, value in options.items())])}"
 
 
-def repeat(call: Call, file: Path) -> None:
-    """Validate the policy of a file again, and write it as a training would."""
-    _train(call, trained=load(file))
-
-
-def read_manifest(file: Path) -> dict[str, Any]:
-    """The manifest of a policy file: its training, and the request that repeats it."""
-    agent = load(file)
-    return {**(agent.about or {}), "request": _request_of(agent)}
-
-
 def _request_of(agent: Agent) -> dict[str, Any]:
     """The settings of the training that made a policy; none of a file that states none."""
     request = (agent.about or {}).get("request")
     return request if isinstance(request, dict) else {}
 
 
-def _train(call: Call, trained: Agent | None = None) -> Agent:
-    """Train an agent, or validate one that a training left, and write its file.
+def _train(call: Call) -> Agent:
+    """Train an agent, and write its file.
 
     With `resume` it goes on with the policy that is there, if there is one.
     """
@@ -137,8 +126,6 @@ def _train(call: Call, trained: Agent | None = None) -> Agent:
         ids = [sample for sample in range(first) if sample not in unreadable]
         placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
         start = _load_start(out, request) if call.resume and out.exists() else None
-        if trained is not None:
-            start, config = _without_validation(trained), replace(config, algorithm="none")
         counted: dict[str, Any] = {}
         subject: Task | None = None
         if dataset.info.truth is None:
@@ -252,11 +239,6 @@ def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
             f"{option('resume')}"
         )
     return agent
-
-
-def _without_validation(agent: Agent) -> Agent:
-    """An agent without the figures of its validation, so that they are measured again."""
-    return replace(agent, about={key: value for key, value in (agent.about or {}).items() if key != "validation"})
 
 
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:

@@ -17,7 +17,7 @@ from brinell.store.run import Run
 from brinell.studies import register
 from brinell.studies.board.arrangement import Figures, pack
 from brinell.studies.kit import Call, Study
-from brinell.studies.verification.request import VerifyRequest
+from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.result import Status
 from brinell.studies.verification.run import carry_out as verify
 from brinell.studies.verification.run import verify_files

@@ -55,6 +55,7 @@ STUDY = Study(
     page="run:write_page",
     positional=("run",),
     memory=("data",),
+    claimed=(("manifest.json:runs.FOLDER/audit", "the digest of the audit in the folder, which is repeated with it"),),
     resume="Go on with the audit in --out.",
     examples=(
         "brinell compare RUN_A RUN_B",

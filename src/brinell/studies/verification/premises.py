@@ -24,33 +24,6 @@ BUILT_IN = "digits-cnn"
 WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
 
 
-def list_premises(manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str]) -> list[str]:
-    """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
-
-    Args:
-        manifests: its manifest, then those of the audits in it, without what they claim.
-        roles: `data` and `model`, as far as the person named them for this verification.
-        digests: digests that the person knows.
-
-    Raises:
-        RequestError: a given digest is that of no data and of no model.
-    """
-    facts = _all_facts(manifests)
-    found = {fact.digest for fact in facts}
-    if unknown := sorted(set(digests) - found):
-        raise RequestError(
-            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(found))}"
-        )
-    trusted, known = [], []
-    for fact in facts:
-        if reason := _reason(fact, roles, digests):
-            known.append(f"the {fact.text()}: {reason}")
-        else:
-            trusted.append(f"the {fact.text()} (digest {fact.digest})")
-    claims = [f"on trust: {' and '.join(trusted)}; {WARNING}: name yours, or give digests that you know"] if trusted else []
-    return [*claims, *known]
-
-
 class Fact(NamedTuple):
     """Data or a model that figures come from."""
 
@@ -61,18 +34,47 @@ class Fact(NamedTuple):
     share: str = ""
     """A clause about the part of the data that was used."""
     is_built_in: bool = False
-    """True for the model that comes with Brinell."""
 
     def text(self) -> str:
         """The role, and the name where it is another word."""
         return " ".join(dict.fromkeys((self.role, self.name)))
 
+    def reason(self, roles: Collection[str], digests: Collection[str]) -> str:
+        """Why data or a model are known; empty if they are on trust."""
+        if self.digest in digests:
+            return "has the digest that you gave"
+        if self.role in roles:
+            return "is the one that you named"
+        if self.role == "data" and self.digest in PUBLISHED:
+            return PUBLISHED[self.digest] + self.share
+        return "comes with Brinell" if self.is_built_in else ""
 
-def _all_facts(manifests: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    """Data and models of manifests; where none has a digest, those that the request of the first one names."""
+
+def list_premises(
+    manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str], *, opened: bool = True
+) -> list[str]:
+    """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
+
+    Args:
+        manifests: its manifest, then those of the audits in it, without what they claim.
+        roles: `data` and `model`, as far as the person named them for this verification.
+        digests: digests that the person knows.
+        opened: False where neither data nor models were opened, so that all are on trust.
+
+    Raises:
+        RequestError: a given digest is that of no data and of no model.
+    """
     facts = list(dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, "")))
-    request = manifests[0].get("request") or {}
-    return facts or [Fact(role, str(request[role]), "not recorded") for role in ("data", "model") if request.get(role)]
+    digests_there = {fact.digest for fact in facts}
+    if unknown := sorted(set(digests) - digests_there):
+        raise RequestError(
+            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(digests_there))}"
+        )
+    reasons = {fact: fact.reason(roles, digests) if opened else "" for fact in facts}
+    trusted = [f"the {fact.text()} (digest {fact.digest})" for fact in facts if not reasons[fact]]
+    known = [f"the {fact.text()}: {reasons[fact]}" for fact in facts if reasons[fact]]
+    advice = f"; {WARNING}: name yours, or give digests that you know" if opened else ""
+    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *known]
 
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:
@@ -90,20 +92,3 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
     elif isinstance(value, list):
         for part in value:
             yield from _facts(part, key)
-
-
-def _reason(fact: Fact, roles: Collection[str], digests: Collection[str]) -> str:
-    """Why data or a model are known; empty if they are on trust."""
-    if fact.digest in digests:
-        return "has the digest that you gave"
-    if fact.role in roles:
-        return "is the one that you named"
-    if fact.role == "data" and fact.digest in PUBLISHED:
-        return PUBLISHED[fact.digest] + fact.share
-    return "comes with Brinell" if fact.is_built_in else ""
-
-
-def list_unopened(manifest: Mapping[str, Any]) -> list[str]:
-    """A sentence about the data and the models of a folder that a verification of files alone has not opened."""
-    names = [f"the {fact.text()} (digest {fact.digest})" for fact in _all_facts([manifest])]
-    return [f"on trust: {' and '.join(names)}"] if names else []

@@ -1,13 +1,14 @@
 """The result of a verification, and the report that says it."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field
 
 from brinell.reports.values import Report, Table
-from brinell.store.differences import Comparison, Difference
 from brinell.studies.result import ReportedResult
+from brinell.studies.verification.differences import Comparison, Difference
 
 
 class Status(StrEnum):
@@ -68,12 +69,12 @@ class VerifyResult(ReportedResult):
         cls,
         folder: Path,
         comparison: Comparison,
-        premises: list[str],
-        verified: list[str],
-        unverified: list[str],
-        claimed: list[str],
-        refusal: str = "",
         *,
+        premises: Sequence[str] = (),
+        verified: Sequence[str] = (),
+        unverified: Sequence[str] = (),
+        claimed: Sequence[str] = (),
+        refusal: str = "",
         repeated: bool = True,
         **counts: int,
     ) -> "VerifyResult":
@@ -84,12 +85,12 @@ class VerifyResult(ReportedResult):
             run=str(folder),
             status=status,
             passed=status == Status.PROVED,
-            premises=premises,
+            premises=list(premises),
             rows=comparison.rows,
             deviations=comparison.boundary,
-            verified_claims=[] if comparison.differences else verified,
-            unverified_claims=unverified,
-            claimed=claimed,
+            verified_claims=[] if comparison.differences else list(verified),
+            unverified_claims=list(unverified),
+            claimed=list(claimed),
             problems=comparison.differences,
             refusal=refusal,
             **counts,

@@ -1,36 +1,47 @@
-"""Runs a verification, from the folder to the verdict."""
+"""Runs a verification, from the folder to the verdict: the request of a folder is carried out again, and both are compared."""
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import chdir
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from math import comb
 from pathlib import Path
 from typing import Any
 
+from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
 from brinell.core.record import CLEAN, has_broken
 from brinell.core.version import VERSION
 from brinell.engine.audit import plan_facts
+from brinell.engine.job import settings_text
 from brinell.engine.plan import Plan
+from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
-from brinell.store.differences import Comparison, compare_folders, compare_json
-from brinell.store.folder import MANIFEST, fitting
-from brinell.store.proofs import PROOFS
-from brinell.store.row_rules import make_cells
+from brinell.store.folder import MANIFEST, REQUEST, fitting, read_json
+from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT, Run
+from brinell.store.run_manifest import stages_of
 from brinell.store.signature import signers
-from brinell.store.standing import claimed_names
-from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
-from brinell.studies import repetition
+from brinell.store.standing import CLAIMED, claimed_names
+from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text, without_mark
 from brinell.studies.audit.plan import plan_audit
-from brinell.studies.audit_detectors import FOLDER as DETECTORS
 from brinell.studies.kit import Call, Study
-from brinell.studies.verification.premises import list_premises, list_unopened
-from brinell.studies.verification.repeated_audit import MOST_DEVIATIONS, Repetition, take_served
-from brinell.studies.verification.request import VerifyRequest
+from brinell.studies.register import study_of
+from brinell.studies.verification import VerifyRequest
+from brinell.studies.verification.audit import Repetition, take_served
+from brinell.studies.verification.differences import (
+    DATA,
+    Claims,
+    Comparison,
+    compare_folders,
+    compare_json,
+    compare_texts,
+    content_of,
+    list_files,
+)
+from brinell.studies.verification.premises import list_premises
 from brinell.studies.verification.result import VerifyResult
 
 FILES_ALONE = "every figure, since neither the model nor the data was used"
@@ -38,71 +49,126 @@ DERIVED = "the request file, the tables and the page are those that the manifest
 
 
 def carry_out(call: Call) -> VerifyResult:
-    """Verify the folder or the file of a study. Models and data that the call names replace those of the folder.
+    """Verify the folder of a study, the folders in it and those that it derives from.
+
+    Models and data that the call names replace those of the folder.
 
     Raises:
         RequestError: the folder is damaged or unfinished, no signer signed it, or its request cannot be carried out again.
     """
-    options: VerifyRequest = call.request
-    study, manifest = repetition.identify(Path(options.run))
-    folder = Path(options.run).absolute()  # the directory changes below
-    signatures = signers(options.run, options.signed_by)
-    replaced = _replacements(study, options, manifest["request"])
-    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
-    text = request_text(manifest)
-    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
-    if folder.is_dir() and manifest["brinell"] != VERSION:
-        reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
-        return _with_sources(call, study, folder, manifest, verify_files(folder, reason, signatures))
-    if origin is None:
-        call.progress.warn(str(refusal(folder)))
-        return _with_sources(call, study, folder, manifest, verify_files(folder, str(refusal(folder)), signatures))
-    if specs:
-        check_directory(folder, text, origin)
-    with chdir(origin):
-        request: Any = parse_request(study.request, {**manifest["request"], **specs})
-        _check_in_memory(study, folder, request, call)
-        premises = list_premises(
-            repetition.proved_manifests(study, folder, manifest),
-            {*replaced, *call.datasets, *call.objects},
-            options.digest if study.sources is None else (),
-        )
-        call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
-        if study.verb != LAYOUT.verb:
-            comparison = Comparison()
-            if _check_files(study, folder, manifest, comparison):
-                pass
-            elif study.sources is not None:
-                with fitting(folder):
-                    repetition.check_texts(folder, _claims(study, folder), comparison)
-            else:
-                settings = {"command": str(manifest.get("command")), "options": study.options and study.options()}
-                repetition.repeat(call, folder, comparison, replaced, study=study, request=request, **settings)
-            return _with_sources(call, study, folder, manifest, _of_study(study, folder, comparison, premises, signatures))
-        run, models = Run(folder, manifest), call.models()
-        _check_names(run, [model.name for model in models])
-        plan = plan_audit(request, dataset=call.dataset(), models=models)
-        result = verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures, replaced=replaced)
-    for name in (PROOFS, DETECTORS):
-        if (folder / name / MANIFEST).is_file() and not result.problems:
-            within = call.request.model_copy(update={"run": str(folder / name), "signed_by": None, "digest": ()})
-            result = result.joined(carry_out(replace(call, request=within)), name)
-    return result
-
-
-def _with_sources(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any], result: VerifyResult) -> VerifyResult:
-    """The result of a folder with those of the folders that it is made from."""
-    if study.sources is not None and not result.problems:
-        for source in study.resolve(study.sources)(folder, manifest):
-            request = call.request.model_copy(update={"run": str(source), "signed_by": None})
-            result = result.joined(carry_out(replace(call, request=request)), source.name)
+    folder = Path(call.request.run).absolute()
+    result = _verify(call, folder)
+    nested = [path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))] if study_of(folder).verb == LAYOUT.verb else []
+    for place in nested if not result.problems else ():
+        of_nested = call.request.model_copy(update={"run": str(place), "digest": ()})
+        result = result.joined(_verify(replace(call, request=of_nested), place, nested=True), place.name)
     return result
 
 
 def data_of(settings: Mapping[str, Any]) -> str:
     """Data that a folder names. They decide which inputs a model in memory takes."""
-    _, manifest = repetition.identify(Path(settings["run"]))
-    return str(manifest["request"].get("data", "digits"))
+    return str(read_json(Path(settings["run"]) / MANIFEST)["request"].get("data", "digits"))
+
+
+def _verify(call: Call, folder: Path, *, nested: bool = False) -> VerifyResult:
+    """Verify one folder and, unless it is `nested` in one that is verified, those that it derives from."""
+    study = study_of(folder)
+    manifest = study.resolve(study.layout).read(folder)
+    result = _verify_alone(call, study, folder, manifest)
+    if nested or result.problems:
+        return result
+    for source in () if study.sources is None else study.resolve(study.sources)(folder, manifest):
+        request = call.request.model_copy(update={"run": str(source), "signed_by": None})
+        result = result.joined(carry_out(replace(call, request=request)), source.name)
+    derived_from = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}  # a comparison has an audit in its folder
+    for path, digest in derived_from.items():
+        place = folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else _origin(folder, manifest, call) / path
+        result = result.joined(_verify_source(call, place, digest), path)
+    return result
+
+
+def _origin(folder: Path, manifest: Mapping[str, Any], call: Call) -> Path:
+    """The directory that relative names in a folder are meant from; this one for a folder from elsewhere."""
+    return find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
+
+
+def _verify_alone(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]) -> VerifyResult:
+    options, text, signatures = call.request, request_text(manifest), signers(folder, call.request.signed_by)
+    replaced = {} if study.sources is not None else _replacements(study, options, manifest["request"])
+    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
+    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
+    if manifest["brinell"] != VERSION:
+        reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
+        return verify_files(folder, reason, signatures)
+    if origin is None:
+        call.progress.warn(str(refusal(folder)))
+        return verify_files(folder, str(refusal(folder)), signatures)
+    if specs:
+        check_directory(folder, text, origin)
+    with chdir(origin):
+        request: Any = parse_request(study.request, {**manifest["request"], **specs})
+        _check_in_memory(study, folder, request, call)
+        digests = options.digest if study.sources is None else ()
+        premises = list_premises(_without_claims(study, folder, manifest), {*replaced, *call.datasets, *call.objects}, digests)
+        call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
+        if study.verb == LAYOUT.verb:
+            run, models = Run(folder, dict(manifest)), call.models()
+            _check_names(run, [model.name for model in models])
+            plan = plan_audit(request, dataset=call.dataset(), models=models)
+            return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures, replaced=replaced)
+        again = replace(call, study=study, request=request, options=study.options and study.options())
+        return _verify_study(again, folder, manifest, premises, signatures, replaced)
+
+
+def _verify_source(call: Call, folder: Path, digest: str) -> VerifyResult:
+    """Verify a folder that another one derives from, which names it by the digest of its manifest."""
+    file = folder / MANIFEST
+    if not file.is_file() or bounded.digest(file) != digest:
+        text = f"{folder}, which it derives from: it is not there, or is another one than the manifest names"
+        return VerifyResult.of(folder, Comparison(), unverified=[text], refusal="it is not there")
+    request = call.request.model_copy(update={"run": str(folder), "signed_by": None, "digest": (), "model": (), "data": None})
+    return _verify(replace(call, request=request, datasets={}, objects={}), folder)
+
+
+def _verify_study(
+    call: Call,
+    folder: Path,
+    manifest: Mapping[str, Any],
+    premises: Sequence[str],
+    signatures: Sequence[str],
+    replaced: Mapping[str, Any],
+) -> VerifyResult:
+    """Carry the call of a folder out again in another folder, and compare both."""
+    study, claims, comparison = call.study, _claims(call.study, folder, replaced), Comparison()
+    if _check_files(study, folder, manifest, comparison):
+        pass
+    elif study.sources is not None:  # it holds nothing of its own
+        with fitting(folder):
+            _check_texts(folder, claims, comparison)
+    else:
+        with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+            again = Path(directory) / "again"
+            quiet = replace(call, command=str(manifest.get("command")), out=again, progress=SilentProgress())
+            if study.repeat is None:
+                study.resolve(study.run)(quiet)
+            else:
+                study.resolve(study.repeat)(quiet, folder)
+            with fitting(folder):
+                compare_folders(folder, again, claims, comparison)
+                if not comparison.differences:
+                    _check_texts(folder, claims, comparison)
+    boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
+    counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
+    repeated = f"brinell {study.verb} was carried out again from its request: {counts}"
+    return VerifyResult.of(
+        folder,
+        comparison,
+        premises=premises,
+        verified=[*signatures, *([repeated] if study.sources is None else []), DERIVED],
+        unverified=_reasons(claims),
+        claimed=claimed_names(claims.patterns),
+        replayed=comparison.rows,
+    )
 
 
 def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> VerifyResult:
@@ -116,15 +182,21 @@ def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> Ver
     Raises:
         RequestError: it is no folder of ours, damaged, or not finished.
     """
-    study, manifest = repetition.identify(path)
-    comparison = Comparison()
-    if path.is_dir() and not _check_files(study, path, manifest, comparison) and manifest["brinell"] == VERSION:
+    study, comparison = study_of(path), Comparison()
+    manifest = study.resolve(study.layout).read(path)
+    claims = _claims(study, path)
+    if not _check_files(study, path, manifest, comparison) and manifest["brinell"] == VERSION:
         with fitting(path):
-            repetition.check_texts(path, _claims(study, path), comparison)
-    claimed = claimed_names(repetition.claims_of(study).patterns)
-    unverified = [FILES_ALONE if "version" not in reason else f"every figure, since {reason}"]
-    verified = [*signatures, "the files are those that the manifest lists, with its hashes", DERIVED]
-    return VerifyResult.of(path, comparison, list_unopened(manifest), verified, unverified, claimed, reason)
+            _check_texts(path, claims, comparison)
+    return VerifyResult.of(
+        path,
+        comparison,
+        premises=list_premises([manifest], (), (), opened=False),
+        verified=[*signatures, "the files are those that the manifest lists, with its hashes", DERIVED],
+        unverified=[FILES_ALONE if "version" not in reason else f"every figure, since {reason}"],
+        claimed=claimed_names(claims.patterns),
+        refusal=reason,
+    )
 
 
 def verify_run(
@@ -146,70 +218,64 @@ def verify_run(
         signatures: a sentence about each signature that the run carries.
         replaced: settings of the request that the person gave.
     """
-    (study, _), comparison = repetition.identify(run.path), Comparison()
+    study, comparison = study_of(run.path), Comparison()
     claims = _claims(study, run.path, replaced)
-    if not _check_files(study, run.path, run.manifest, comparison):
-        facts = json.loads(json.dumps({key: value for key, value in plan_facts(plan).items() if key != "warnings"}))
-        take_served(facts, run.manifest)
-        compare_json(MANIFEST, {key: run.manifest.get(key) for key in facts}, facts, claims, comparison)
-        for source in plan.models if not comparison.differences else ():
-            if run.part(source.name, CLEAN).sample_id.tolist() != plan.ids.tolist():
-                comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
-    if comparison.differences:
-        return VerifyResult.of(run.path, comparison, list(premises), [], [FILES_ALONE], claimed_names(claims.patterns))
-    comparison.rows = 0
-    repeated = Repetition(run, plan, count, comparison)
+    repetition = Repetition(run, plan, count, comparison, claims)
     try:
-        with tempfile.TemporaryDirectory(prefix="brinell-") as place, fitting(run.path):
-            repeated.carry_out(Path(place) / "again")
-            compare_folders(run.path, Path(place) / "again", claims, comparison, derived=False)
-            if not comparison.differences:
-                repetition.check_texts(run.path, claims, comparison)
+        if not _check_files(study, run.path, run.manifest, comparison):
+            facts = json.loads(json.dumps({key: value for key, value in plan_facts(plan).items() if key != "warnings"}))
+            take_served(facts, run.manifest)
+            compare_json(MANIFEST, {key: run.manifest.get(key) for key in facts}, facts, claims, comparison)
+            for source in plan.models:
+                if run.part(source.name, CLEAN).sample_id.tolist() != plan.ids.tolist():
+                    comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
+        if not comparison.differences:
+            with tempfile.TemporaryDirectory(prefix="brinell-") as place, fitting(run.path):
+                repetition.carry_out(Path(place) / "again")
+                if not comparison.differences:
+                    _check_texts(run.path, claims, comparison)
     except BrinellError:
         if not comparison.differences:
             raise
-        unverified = ["every figure, since the repetition stopped at what is false"]
-        return VerifyResult.of(run.path, comparison, list(premises), [], unverified, claimed_names(claims.patterns))
-    if comparison.boundary > max(1, MOST_DEVIATIONS * repeated.replayed):
-        comparison.note(MANIFEST, f"{comparison.boundary} of {repeated.replayed} rows come out differently")
-    drawn = {name: int(samples.sum()) for name, samples in repeated.drawn.items()}
-    left = [
+    left = ["every figure, since something is false"] if comparison.differences else []
+    left += [
         f"{name}: the attacked samples, since none was to be repeated"
-        for name in drawn
-        if repeated.attacked[name] > drawn[name] == 0
+        for name, drawn in repetition.drawn.items()
+        if repetition.attacked[name] > drawn == 0
     ]
-    left += [f"{name}: exact rows and costs, since the model answers at random" for name in sorted(repeated.random)]
+    left += [f"{name}: exact rows and costs, since the model answers at random" for name in sorted(repetition.random)]
     return VerifyResult.of(
         run.path,
         comparison,
-        list(premises),
-        [*signatures, *_sentences(repeated, drawn)],
-        [*left, *repeated.unsettled, *claims.reasons()],
-        claimed_names(claims.patterns),
-        repeated=count != 0 or not any(repeated.attacked.values()),
-        predictions=repeated.predictions,
-        successes=repeated.successes,
-        replayed=repeated.replayed,
-        samples=sum(drawn.values()),
+        premises=premises,
+        verified=[*signatures, *_sentences(repetition)],
+        unverified=[*left, *repetition.unsettled, *_reasons(claims)],
+        claimed=claimed_names(claims.patterns),
+        repeated=count != 0 or not any(repetition.attacked.values()),
+        predictions=repetition.predictions,
+        successes=repetition.successes,
+        replayed=repetition.replayed,
+        samples=sum(repetition.drawn.values()),
     )
 
 
-def _sentences(repeated: Repetition, drawn: Mapping[str, int]) -> list[str]:
+def _sentences(repetition: Repetition) -> list[str]:
     """What was found of an audit that holds."""
     sentences = [
         "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign",
-        f"the models predict the recorded classes for all {repeated.predictions:,} clean inputs, and checks come out as recorded",
-        f"each of {repeated.successes:,} stored adversarial inputs is a success within its budget",
+        f"the models predict the recorded classes for all {repetition.predictions:,} clean inputs, and checks come out as "
+        "recorded",
+        f"each of {repetition.successes:,} stored adversarial inputs is a success within its budget",
         DERIVED,
     ]
-    for name, attacked in repeated.attacked.items():
-        tenth = max(1, round(0.1 * attacked))
-        single, several = (miss_probability(attacked, drawn[name], forged) for forged in (1, tenth))
+    for name, attacked in repetition.attacked.items():
+        drawn, tenth = repetition.drawn[name], max(1, round(0.1 * attacked))
+        single, several = (miss_probability(attacked, drawn, forged) for forged in (1, tenth))
         missed = f"this misses {tenth} forged samples with probability {several:.2g}, and a single one with {single:.2g}"
-        if name in repeated.random:
-            missed = "up to 2 forged ones among them, or more that answers leave open, pass for chance"
-        if drawn[name]:
-            sentences.append(f"{name}: {drawn[name]} of {attacked} attacked samples were attacked again; {missed}")
+        if name in repetition.random:
+            missed = "up to 9 forged ones among them, or more that answers leave open, pass for chance"
+        if drawn:
+            sentences.append(f"{name}: {drawn} of {attacked} attacked samples were attacked again; {missed}")
     return sentences
 
 
@@ -218,53 +284,92 @@ def miss_probability(samples: int, drawn: int, forged: int) -> float:
     return comb(samples - forged, drawn) / comb(samples, drawn) if forged <= samples else 0.0
 
 
-def _of_study(
-    study: Study, folder: Path, comparison: Comparison, premises: Sequence[str], signatures: Sequence[str]
-) -> VerifyResult:
-    boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
-    repeated = (
-        f"brinell {study.verb} was carried out again from its request: {comparison.rows:,} rows and {comparison.arrays:,} arrays "
-        f"come out again{boundary}"
-    )
-    verified = [
-        *signatures,
-        *([repeated] if study.sources is None else []),
-        DERIVED if folder.is_dir() else "what the file says of itself comes out again, with the stored weights",
-    ]
-    claims = repetition.claims_of(study)
-    claimed = claimed_names(claims.patterns)
-    return VerifyResult.of(folder, comparison, list(premises), verified, claims.reasons(), claimed, replayed=comparison.rows)
+def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
+    """What is claimed in a folder, with the reasons.
 
-
-def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Any:
-    """What is claimed in a folder; folders that other commands keep in a run are verified by themselves."""
+    Folders that other commands keep in a run are verified by themselves; `replaced` are settings that the person gave in place of
+    the folder's.
+    """
     nested = [path.parent.name for path in folder.glob(f"*/{MANIFEST}")] if study.verb == LAYOUT.verb else []
-    claims = repetition.claims_of(study, replaced)
-    return replace(claims, patterns={**claims.patterns, **{f"{name}/*": "the folders in it" for name in nested}})
+    names = [f"{MANIFEST}:request.{name}" for name in replaced or {}]
+    names += [f"{MANIFEST}:{key}" for key in ("cell", "*.spec", "data.name")] if replaced else []
+    own = dict.fromkeys(names, "the names of models and data that you replaced")
+    return Claims({**CLAIMED, **dict(study.claimed), **own, **{f"{name}/*": "the folders in it" for name in nested}})
+
+
+def _reasons(claims: Claims) -> list[str]:
+    return list(dict.fromkeys(claims.patterns.values()))
 
 
 def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], comparison: Comparison) -> bool:
     """Note files that are missing, changed or foreign, and rows that break a rule; True if there are any."""
-    for name, problem in study.resolve(study.layout).find_faults(folder, manifest) if folder.is_dir() else ():
+    for name, problem in study.resolve(study.layout).find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
     if study.verb == LAYOUT.verb and not comparison.differences:
         with fitting(folder):
             run = Run(folder, dict(manifest))
-            for location, violation in run.violations():
-                comparison.note(location, violation.description, violation.samples.tolist())
-            for cell in make_cells(manifest):
-                rows = run.part(cell.model, cell.stage)
-                comparison.rows += len(rows)
-                if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(cell.model, cell.stage):
-                    comparison.note(cell.location, "an input is stored, and no row says so, or the other way round", sorted(odd))
+            parts = run.parts()
+            for location, description, samples in find_violations(manifest, parts):
+                comparison.note(location, description, samples.tolist())
+            comparison.rows = sum(map(len, parts))
+            for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
+                if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
+                    description = "an input is stored, and no row says so, or the other way round"
+                    comparison.note(f"{model} {stage}", description, sorted(odd))
     return bool(comparison.differences)
+
+
+def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
+    """Compare request files, tables and page of a folder with those that its manifest and records produce.
+
+    An audit that has neither table nor page shows nothing.
+    """
+    names = [name for name in list_files(folder) if not claims.covers(name)]
+    for place in (folder / name for name in names if Path(name).name == MANIFEST):
+        _check_request_file(place.parent, folder, comparison)
+    if study_of(folder).verb != LAYOUT.verb or not all(name.endswith(DATA) for name in names):
+        with _written_anew(folder) as anew:
+            compare_texts(folder, anew, claims, comparison)
+
+
+def _check_request_file(place: Path, folder: Path, comparison: Comparison) -> None:
+    file, study, manifest = place / REQUEST, study_of(place), read_json(place / MANIFEST)
+    if file.exists():
+        request = parse_request(study.request, dict(manifest["request"]))
+        text = settings_text(study.resolve(study.layout), request, str(manifest.get("command")), place)
+        if without_mark(bounded.text(file)) != without_mark(text):
+            comparison.note(str(file.relative_to(folder)), "the file differs from the request in the manifest")
+
+
+@contextmanager
+def _written_anew(folder: Path) -> Iterator[Path]:
+    """A copy of a folder with its data, and with tables and pages that are written anew from them."""
+    with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+        copy = Path(directory) / "copy"
+        for name in (name for name in list_files(folder) if name.endswith(DATA)):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(content_of(folder / name))
+        for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
+            study = study_of(manifest.parent)
+            if (reference := study.rewrite or study.page) is not None:
+                place = () if study.sources is None else (folder / manifest.parent.relative_to(copy),)
+                study.resolve(reference)(manifest.parent, *place)
+        yield copy
+
+
+def _without_claims(study: Study, folder: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The manifest of a study and those of the audits in its folder, without the keys that they claim."""
+    nested = [path for path in folder.glob(f"*/{MANIFEST}")]
+    claims = _claims(study, folder)
+    return [
+        {key: value for key, value in content.items() if not claims.covers(MANIFEST, key)}
+        for content in (manifest, *map(read_json, nested))
+    ]
 
 
 def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
     replaced: dict[str, Any] = {}
-    if study.sources is not None:  # they are those of what it is made from
-        return replaced
     for name, given in (("model", list(options.model)), ("data", options.data)):
         if not given:
             continue

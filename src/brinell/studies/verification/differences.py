@@ -1,13 +1,10 @@
-"""Compares a folder with a repetition of it: files, manifests, rows, arrays and texts, except what the folder may claim.
+"""Compares a folder with a repetition of it: files, manifests, rows and arrays, except what the folder may claim.
 
 Two honest runs of a request on different machines differ by rounding, and a sample near a decision boundary may come out
 differently. So numbers are compared with a tolerance, and a few rows of a large table may differ if their values occur in the
 repetition, too. These rows are counted.
 """
 
-import io
-import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,25 +16,21 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from brinell.core import bounded, stored
-from brinell.core.bounded import digest
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.manifest import abbreviate
 from brinell.store import parquet
 from brinell.store.files import read_arrays
-from brinell.store.folder import MANIFEST, REQUEST
+from brinell.store.folder import LOCK, MANIFEST, REQUEST, SIGNATURE, read_json
+from brinell.store.inventory import FILES
 
 RTOL, ATOL = 1e-4, 1e-6
 """Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
 BOUNDARY_SHARE = 0.002
 """Share of the rows of a table, or of the arrays of a file, that may come out differently, rounded down to a number."""
-DATA = (".parquet", ".safetensors", ".npz", ".jsonl", ".toml", ".json")
-"""Suffixes of files that hold data. All other files are texts that follow from them."""
-UNRELATED = frozenset((".lock", "manifest.json.sig"))
-"""Names of files that belong to no request: the lock, and a signature, which `verify --signed-by` checks."""
-FILES = "files"
-"""The key of a manifest that holds the digests of files."""
+DATA = (".parquet", ".safetensors", ".npz", ".jsonl", ".toml", MANIFEST)
+"""Ends of the names of files that hold data. All other files are texts that follow from them."""
 MOST_SAMPLES = 5
 
 
@@ -73,10 +66,6 @@ class Claims:
         targets = [*names, *(f"{name}:{'.'.join(steps[:end])}" for name in names for end in range(1, len(steps) + 1))]
         return any(fnmatchcase(target, pattern) for target in targets for pattern in self.patterns)
 
-    def reasons(self) -> list[str]:
-        """The claims as sentences, each once."""
-        return list(dict.fromkeys(self.patterns.values()))
-
 
 @dataclass
 class Comparison:
@@ -106,132 +95,59 @@ class Comparison:
 
 
 def list_files(folder: Path) -> list[str]:
-    """Paths of all files in a folder, relative to it, without those that belong to no request; links count as files."""
+    """Paths of all files in a folder, relative to it, without lock and signature; links count as files."""
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return sorted(path.relative_to(folder).as_posix() for path in paths if path.name not in UNRELATED or path.is_symlink())
+    unrelated = (LOCK, SIGNATURE)
+    return sorted(path.relative_to(folder).as_posix() for path in paths if path.name not in unrelated or path.is_symlink())
 
 
-def is_data(name: str) -> bool:
-    """True for a file that holds data, False for a text that follows from them."""
-    return Path(name).suffix in DATA and (Path(name).suffix != ".json" or Path(name).name == MANIFEST)
-
-
-def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison, *, derived: bool = True) -> None:
-    """Compare the files with data of a folder, and the list of all files, with a repetition of its request.
-
-    Without `derived` the repetition has no texts, and they are no part of the list.
-    """
-    names, expected = ([name for name in list_files(path) if derived or is_data(name)] for path in (folder, repetition))
-    for name in sorted(set(names) ^ set(expected)):
-        if not claims.covers(name):
-            comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
-    for name in sorted(set(names) & set(expected)):
-        if is_data(name) and Path(name).name != REQUEST and not claims.covers(name):
-            _compare_file(name, folder, repetition, claims, comparison)
+def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
+    """Compare the files with data of a folder, and the list of all files, with a repetition of its request."""
+    names, expected = set(list_files(folder)), set(list_files(repetition))
+    for name in sorted(name for name in names ^ expected if not claims.covers(name)):
+        comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
+    for name in sorted(name for name in names & expected if name.endswith(DATA) and not claims.covers(name)):
+        recorded, repeated = folder / name, repetition / name
+        if recorded.name == MANIFEST:
+            first, second = ({k: v for k, v in read_json(path).items() if k != FILES} for path in (recorded, repeated))
+            compare_json(name, first, second, claims, comparison, str(repetition))
+        elif recorded.suffix == ".parquet":
+            _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), claims, comparison)
+        elif recorded.suffix == ".safetensors":
+            _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), claims, comparison)
+        elif recorded.name != REQUEST and content_of(recorded) != content_of(repeated):
+            comparison.note(name, "the file comes out differently")
     if len(comparison.origins) > 1:
         comparison.note(MANIFEST, f"the folder names several places as its own, such as {min(comparison.origins)}")
 
 
 def compare_texts(folder: Path, anew: Path, claims: Claims, comparison: Comparison) -> None:
     """Compare the texts in a folder with those that were written anew from its data."""
-    names, expected = ({name for name in list_files(path) if not is_data(name)} for path in (folder, anew))
+    names, expected = ({name for name in list_files(path) if not name.endswith(DATA)} for path in (folder, anew))
     for name in sorted(name for name in names | expected if not claims.covers(name)):
         if name not in expected:
             comparison.note(name, "the records produce no such file")
         elif name not in names:
             comparison.note(name, "the file is missing")
-        elif _content(folder / name) != _content(anew / name):
+        elif content_of(folder / name) != content_of(anew / name):
             comparison.note(name, "the file differs from the one that the records produce")
 
 
-def _compare_file(name: str, folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    recorded, repeated = folder / name, repetition / name
-    if Path(name).name == MANIFEST:
-        _compare_manifests(name, folder, repetition, claims, comparison)
-    elif recorded.suffix == ".parquet":
-        _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), claims, comparison)
-    elif recorded.suffix == ".safetensors":
-        _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), claims, comparison)
-    elif recorded.suffix == ".npz":
-        _compare_arrays(name, _archive(recorded, repeated), _archive(repeated, repeated), claims, comparison)
-    elif _content(recorded) != _content(repeated):
-        comparison.note(name, "the file comes out differently")
-
-
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
     """The bytes of a regular file, not of a link."""
     if path.is_symlink():
         raise RequestError(f"{path} is a link: put the file in its place")
     return bounded.read(path, parquet.MOST_BYTES)
 
 
-def _archive(path: Path, model: Path) -> dict[str, Array]:
-    """Arrays of an archive whose members have the names and sizes of another, so that it unpacks to no more."""
-    content = _content(path)
-    try:
-        sizes = [{entry.filename: entry.file_size for entry in zipfile.ZipFile(file).infolist()} for file in (path, model)]
-        if sizes[0] != sizes[1]:
-            return {}
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{path} is damaged ({type(error).__name__}): restore it from a copy") from None
-
-
-def compare_single_files(file: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare two safetensors files: their arrays, and the JSON in their headers."""
-    (texts, arrays, _), (again, expected, _) = (stored.read(path) for path in (file, repetition))
-    _compare_arrays(file.name, arrays, expected, claims, comparison)
-    head, other_head = ({name: json.loads(text) for name, text in side.items()} for side in (texts, again))
-    for key, value, other in json_differences(head, other_head, partial(_same_value, str(repetition), comparison.origins)):
-        if not claims.covers(file.name, key.partition(".")[2]):
-            comparison.note(file.name, f"{key} is {value}, and comes out as {other}")
-
-
-# Manifests
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder as JSON.
-
-    Raises:
-        RequestError: it is damaged.
-    """
-    file = folder / MANIFEST
-    content = _content(file)
-    try:
-        manifest = json.loads(content)
-    except (ValueError, RecursionError):
-        manifest = None
-    if not isinstance(manifest, dict):
-        raise RequestError(f"{file} is damaged: restore it from a copy of the folder")
-    return manifest
-
-
-def _compare_manifests(name: str, folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare the keys of two manifests; digests of files are compared with the files beside them."""
-    parent = Path(name).parent
-    recorded, repeated = read_manifest(folder / parent), read_manifest(repetition / parent)
-    digests, expected = recorded.pop(FILES, None), repeated.pop(FILES, None)
-    if isinstance(digests, dict) and isinstance(expected, dict):
-        for file in sorted(file for file in digests.keys() ^ expected.keys() if not claims.covers(file)):
-            comparison.note(name, f"files lists {'' if file in digests else 'not '}{file}, and the request says otherwise")
-        for file in sorted(digests.keys() & expected.keys()):
-            if digest(folder / parent / file) != digests[file]:
-                comparison.note(name, f"files has another digest for {file} than the file")
-    elif digests != expected:
-        comparison.note(name, "files comes out differently")
-    compare_json(name, recorded, repeated, claims, comparison, str(repetition))
-
-
 def compare_json(name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, place: str = "\0") -> None:
     """Compare two JSON values of a file; `place` is the path of the repetition, in place of which a folder names its own."""
-    for key, value, again in json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
+    for key, value, again in _json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
         if not claims.covers(name, key):
             comparison.note(name, f"{key} is {value}, and comes out as {again}")
 
 
-def json_differences(
+def _json_differences(
     recorded: Any, repeated: Any, same: Callable[[Any, Any], bool], key: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """Keys under which two JSON values differ, and both values as short texts; a key that is not there is `missing`.
@@ -244,7 +160,7 @@ def json_differences(
         for name in dict.fromkeys((*repeated, *recorded)):
             place = f"{key}.{name}" if key else str(name)
             if name in recorded and name in repeated:
-                yield from json_differences(recorded[name], repeated[name], same, place)
+                yield from _json_differences(recorded[name], repeated[name], same, place)
             else:
                 values = [abbreviate(side[name]) if name in side else "missing" for side in (recorded, repeated)]
                 yield place, values[0], values[1]
@@ -265,11 +181,7 @@ def _same_value(place: str, origins: set[str], recorded: Any, repeated: Any) -> 
     return type(recorded) is type(repeated) and bool(recorded == repeated)
 
 
-# Rows and arrays
-
-
 def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: Claims, comparison: Comparison) -> None:
-    """Compare the columns of two tables, row by row."""
     if recorded.schema.remove_metadata() != repeated.schema.remove_metadata():
         comparison.note(name, "the rows have other columns than those that the request makes")
         return
@@ -280,27 +192,25 @@ def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: C
     samples = recorded["sample_id"].to_pylist() if "sample_id" in recorded.column_names else range(len(recorded))
     for column in recorded.column_names:
         if not claims.covers(name, column):
-            first, second = recorded[column], repeated[column]
-            differing = _differing_rows(first, second)
-            subject, values = f"column {column}", [first[row].as_py() for row in differing]
-            comparison.allow(name, subject, [samples[row] for row in differing], len(recorded), partial(_among, values, second))
+            first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
+            is_float = pa.types.is_floating(repeated[column].type)
+            same = _same_number if is_float else lambda one, other: one == other
+            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not same(*pair)]
+            plausible = partial(_are_among, [first[row] for row in rows], second, is_float=is_float)
+            comparison.allow(name, f"column {column}", [samples[row] for row in rows], len(recorded), plausible)
 
 
-def _differing_rows(recorded: Any, repeated: Any) -> list[int]:
-    first, second = recorded.to_pylist(), repeated.to_pylist()
-    if not pa.types.is_floating(repeated.type):
-        return [row for row, (one, other) in enumerate(zip(first, second, strict=True)) if one != other]
-    one, other = (np.array([np.nan if value is None else value for value in side], dtype=float) for side in (first, second))
-    nulls = np.array([(a is None) != (b is None) for a, b in zip(first, second, strict=True)], dtype=bool)
-    return [int(row) for row in np.flatnonzero(nulls | ~np.isclose(one, other, rtol=RTOL, atol=ATOL, equal_nan=True))]
+def _same_number(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one == other or (one != one and other != other) or abs(one - other) <= ATOL + RTOL * abs(other)
 
 
-def _among(values: Sequence[Any], column: Any) -> bool:
+def _are_among(values: Sequence[Any], column: Sequence[Any], *, is_float: bool) -> bool:
     """True if all values lie among those of a column: within its range for floats, equal to one of them otherwise."""
-    present = column.to_pylist()
-    if not pa.types.is_floating(column.type):
-        return all(value in present for value in values)
-    finite = [value for value in present if value is not None and np.isfinite(value)]
+    if not is_float:
+        return all(value in column for value in values)
+    finite = [value for value in column if value is not None and np.isfinite(value)]
     return all(value is not None and bool(finite) and min(finite) <= value <= max(finite) for value in values)
 
 
@@ -311,20 +221,18 @@ def _compare_arrays(
         comparison.note(name, f"the arrays are other ones than those that the request makes, such as {missing[0][:60]}")
         return
     differing = []
-    for number, key in enumerate(sorted(repeated)):
+    for number, key in enumerate(sorted(key for key in repeated if not claims.covers(name, key))):
         first, second = recorded[key], repeated[key]
-        if claims.covers(name, key):
-            continue
         comparison.arrays += 1
         if first.shape != second.shape or first.dtype != second.dtype:
             comparison.note(name, f"array {key[:60]} has another shape or type")
-        elif not _same_array(first, second):
+        elif not are_close(first, second):
             sample = key.rpartition("/")[2]
             differing.append(int(sample) if sample.isdecimal() else number)
     comparison.allow(name, "the stored array", differing, len(repeated), lambda: True)
 
 
-def _same_array(first: Array, second: Array) -> bool:
+def are_close(first: Array, second: Array) -> bool:
     """True if two arrays of a shape and type are equal, floats within the tolerance."""
     if first.dtype.kind == "f":
         return bool(np.allclose(first, second, rtol=RTOL, atol=ATOL, equal_nan=True))
