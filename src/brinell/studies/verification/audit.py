@@ -430,7 +430,7 @@ def take_served(repeated: dict[str, Any], recorded: Mapping[str, Any]) -> None:
 def sign_chance(earlier: int, later: int) -> float:
     """The probability of so many samples that break earlier rather than later, if both are as likely (a sign test)."""
     n = earlier + later
-    return sum(comb(n, k) for k in range(earlier, n + 1)) / 2**n
+    return float(sum(comb(n, k) for k in range(earlier, n + 1)) / 2**n)
 
 
 def _differing(first: Any, second: Any, name: str) -> Array:
