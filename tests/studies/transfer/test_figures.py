@@ -1,4 +1,4 @@
-"""Figures of transfers against a count of random rows, sample by sample, with and without a criterion of probability."""
+"""Figures of transfers against a count of random rows, sample by sample."""
 
 import numpy as np
 
@@ -15,16 +15,14 @@ MODELS, N = ("a", "b", "c"), 14
 SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))
 
 
-def make_rows(seed, criterion):
+def make_rows(seed):
     """Rows of three sources on three models, drawn at random, and as dicts."""
     rng, dicts = np.random.default_rng(seed), []
     for source, _ in SOURCES:
         for model in MODELS:
             for sample in rng.permutation(N).tolist():
-                clean, example = rng.normal(0.5, 1), rng.normal(-0.2, 1)
                 row = {"source": source, "model": model, "sample_id": sample, "label": sample % 3, "linf": 0.1 + sample / 100}
                 row |= {"l2": sample + 0.5, "distortion": "", "clean_pred": int(rng.integers(3)), "pred": int(rng.integers(3))}
-                row |= {"clean_margin": clean, "margin": example} if criterion else {}
                 row |= {"forwards": sample, "backwards": 1}
                 row["distortion"] = ["", "fog", "rain"][sample % 3] if source == "three" else ""
                 dicts.append(row)
@@ -33,13 +31,11 @@ def make_rows(seed, criterion):
 
 
 def is_left(row, clean):
-    """Whether a row is right, or does not meet the criterion."""
-    if "margin" in row:
-        return row["clean_margin" if clean else "margin"] <= 0
+    """Whether a row is right."""
     return row["clean_pred" if clean else "pred"] == row["label"]
 
 
-def folder_of(criterion, answers, path):
+def folder_of(answers, path):
     """A folder with these rows."""
     sources = [
         SourceFacts(name=name, kind="made", members=white_box, white_box=white_box, samples=N + i, folder=None)
@@ -48,10 +44,10 @@ def folder_of(criterion, answers, path):
     facts = TransferFacts(eps=0.1, eps_text="1/10", attack="fgsm", sources=sources)
     models = [{"name": name, "architecture": f"net {name}", "parameters": i} for i, name in enumerate(MODELS)]
     manifest = {"data": {"name": "d", "classes": ["x", "y", "z"]}, "models": models, "seconds": 8.0}
-    return Folder(path=path, manifest=manifest, request=TransferRequest(criterion=criterion), facts=facts, rows=answers)
+    return Folder(path=path, manifest=manifest, request=TransferRequest(), facts=facts, rows=answers)
 
 
-def check_cell(cell, dicts, criterion):
+def check_cell(cell, dicts):
     """One cell, counted."""
     (white_box,) = (members for name, members in SOURCES if name == cell.source)
     cell_rows = {row["sample_id"]: row for row in dicts if (row["source"], row["model"]) == (cell.source, cell.model)}
@@ -76,29 +72,27 @@ def check_cell(cell, dicts, criterion):
     ]
     pairs = [(is_left(row, True), is_left(row, False)) for row in cell_rows.values()]
     table = [pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))]
-    quantity = "accuracy" if criterion is None else f"share that does not meet {criterion}"
-    assert cell.clean == rate(table[0] + table[2], N, quantity=quantity)
+    assert cell.clean == rate(table[0] + table[2], N)
     assert cell.difference == (table[1] - table[2]) / N and (cell.low, cell.high) == tuple(paired_difference(*table))
     return mcnemar(table[1], table[2])
 
 
 def test_figures_are_counts_of_rows(tmp_path):
-    for seed, criterion in enumerate([None, "true<0.1"] * 2):
-        dicts, answers = make_rows(seed, criterion)
-        result = summarise(folder_of(criterion, answers, tmp_path))
+    for seed in range(4):
+        dicts, answers = make_rows(seed)
+        result = summarise(folder_of(answers, tmp_path))
         assert [(cell.source, cell.model) for cell in result.cells] == [(s, m) for s, _ in SOURCES for m in MODELS]
-        raw = [check_cell(cell, dicts, criterion) for cell in result.cells]
+        raw = [check_cell(cell, dicts) for cell in result.cells]
         np.testing.assert_allclose([cell.p for cell in result.cells], holm(raw))
-        for source, (name, white_box), i in zip(result.sources, SOURCES, range(3), strict=True):
+        for source, (name, _), i in zip(result.sources, SOURCES, range(3), strict=True):
             values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
             assert source.success == (np.mean(values) if values else None)
-            assert (source.min_success, source.name) == (min(values, default=None), name) and source.white_box == white_box
+            assert (source.min_success, source.name) == (min(values, default=None), name)
             assert (source.forwards, source.backwards) == (N * (N - 1) // 2, N)
             assert (source.n, source.missing, source.median_l2) == (N, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
         for model in result.per_model:
-            values = [c.success for c in result.cells if c.model == model.model and not c.white_box]
-            expected = np.mean([share.value for share in values]) if all(share.n for share in values) else None
-            assert model.success is None or expected is None or abs(model.success - expected) < 1e-9
+            values = [c.success.value for c in result.cells if c.model == model.model and not c.white_box and c.success.n]
+            assert model.success == (np.mean(values) if values else None)
             assert model.architecture == f"net {model.model}" and model.parameters == MODELS.index(model.model)
         assert (result.passes, result.seconds, result.facts.eps_text, result.data) == (3 * (N + 3 * N), 8.0, "1/10", "d")
         assert any("two: 1 of its 15 samples have no example" in note for note in result.notes)

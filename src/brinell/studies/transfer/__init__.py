@@ -42,9 +42,6 @@ class TransferRequest(BaseRequest):
     attack: AttackSpec | None = None
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample. Default: mi-fgsm; for masks and boxes the usual one of an audit."""
-    criterion: str | None = None
-    """A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success
-    then means that the example meets it. Default: misclassification."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     seed: Seed = 0

@@ -9,10 +9,11 @@ import numpy as np
 from brinell.analysis.attainable import Attainable, attainable, pairs, smallest_mcnemar, smallest_mean
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
-from brinell.analysis.means import EXACT_GROUPS, mean_difference, pseudo_values, sign_flips
+from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import OfClass, Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
+from brinell.analysis.standing import Rank
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.store import rows
@@ -63,10 +64,6 @@ class Answers:
     l2: Array = column("float32", "Euclidean length of the change")
     clean_pred: Array = column("int32", "class that the model predicts for the clean input")
     pred: Array = column("int32", "class that the model predicts for the example")
-    clean_margin: Array = column(
-        "float32", "margin of the clean input to a criterion of probability, positive where it meets it; else null", null=True
-    )
-    margin: Array = column("float32", "the same of the example", null=True)
     forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a run or a set")
     backwards: Array = column("int64", "backward evaluations")
 
@@ -74,35 +71,11 @@ class Answers:
         return len(self.sample_id)
 
 
-class Place(Result):
-    """A rank among sources, 1 for the best, or among models, 1 for the most affected; equal ones share the mean of their ranks.
-
-    Each pair of sources is compared on the models that neither was made on, and each pair of models on the sources that were
-    made on neither, on the samples that are eligible for both. The p-values are corrected for the number of pairs (Holm 1979),
-    so the intervals of all ranks hold together with a confidence of 95 %.
-    """
-
-    rank: float
-    """1 + the number of those that are ahead of it on these samples."""
-    low: int
-    """Lower end: 1 + the number of those that are shown to be ahead of it."""
-    high: int
-    """Upper end: the number of all less those that are shown to be behind it."""
-
-
 class SourceResult(Result):
     """A source of adversarial examples."""
 
     name: str
-    """The model or models that the examples were made on; for a run RUN/MODEL, for a benchmark set SET and its level."""
-    kind: str
-    """The kind of source: made (in this transfer), run or set."""
-    members: list[str]
-    """The models that the examples were made on."""
-    white_box: list[str]
-    """The evaluated models that are among these members."""
-    level: float | None
-    """For a benchmark set: the multiple of its adversarial examples' L2 distance; null otherwise."""
+    """Its name in `facts.sources`: the model or models that the examples were made on, RUN/MODEL, or SET and its level."""
     n: int
     """Number of examples."""
     missing: int
@@ -115,9 +88,9 @@ class SourceResult(Result):
     """Mean success on the models that are not members of the source; null if all are members."""
     min_success: float | None
     """Smallest success on a model that is not a member of the source."""
-    rank: Place | None
-    """Rank by success among the sources made in this transfer; null unless each two of them share a target: a model with an
-    eligible sample that neither was made on. Two models share none."""
+    rank: Rank | None
+    """Rank by success among the sources made in this transfer, by comparisons of each two on the models that neither was made on;
+    null unless each two share such a model with an eligible sample. Two models share none."""
     rivals: list[str]
     """Sources made in this transfer whose success on the shared targets does not differ significantly; empty without a rank."""
     forwards: int
@@ -137,22 +110,16 @@ class EvaluatedModel(Result):
     """Number of weights, if known."""
     success: float | None
     """Mean success of the sources made in this transfer without it; null without one."""
-    rivals: list[str]
-    """Models on which success of the same sources does not differ significantly (paired, corrected for all pairs); all others
-    where two models share no source."""
-    rank: Place | None
-    """Rank by success on it, 1 for the most affected; null where two models share no source."""
 
 
 class Figures(Result):
     """What is left of a model on examples, and how many of them succeed."""
 
     accuracy: Rate
-    """Accuracy on these examples; with a criterion of probability, the share of them that do not meet it, as `quantity` says."""
+    """Accuracy on these examples."""
     success: Share
     """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
-    classify correctly. With a criterion of probability: of examples that meet it, among those whose clean inputs meet it on none
-    of them."""
+    classify correctly."""
 
 
 class ClassCell(Figures, OfClass):
@@ -191,13 +158,11 @@ class Cell(Figures):
     """Figures by distortion; empty for other attacks."""
 
 
-def families(sources: int, models: int, cells: int, n: int, criterion: str | None = None) -> list[Attainable]:
-    """The comparisons on `n` samples: of the sources made here, of the models that they are tried on, and of cells."""
-    effect = "loss of accuracy" if criterion is None else f"effect on {criterion}"
+def families(sources: int, models: int, cells: int, n: int) -> list[Attainable]:
+    """The comparisons on `n` samples: of the sources made here, and of cells."""
     claims = [
         ("source can be shown to be better than another", pairs(sources) if models > 2 else 0, smallest_mean),
-        ("model can be shown to be more affected than another", pairs(models) if models > 2 else 0, smallest_mean),
-        (f"{effect} can be shown in a cell", cells, smallest_mcnemar),
+        ("loss of accuracy can be shown in a cell", cells, smallest_mcnemar),
     ]
     return [attainable(claim, count, "samples", n, smallest_p) for claim, count, smallest_p in claims if count]
 
@@ -209,35 +174,22 @@ def rows_by_model(answers: Answers, source: SourceFacts, models: Sequence[str]) 
     return {model: rows.take(group, np.argsort(group.sample_id, kind="stable")) for model, group in by_model.items()}
 
 
-def _is_left(answers: Answers, *, clean: bool) -> Array:
-    """(n,) bool: inputs that the model classifies correctly or, with a criterion of probability, that do not meet it."""
-    margin, pred = (answers.clean_margin, answers.clean_pred) if clean else (answers.margin, answers.pred)
-    is_missing = np.ma.getmaskarray(margin)
-    return np.asarray(np.where(is_missing, pred == answers.label, np.ma.getdata(margin) <= 0))
-
-
 def _both_right(source: SourceFacts, model: str, by_model: Mapping[str, Answers]) -> Array:
-    """(n,) bool: clean inputs of which all is left (`_is_left`) on the model and on every evaluated member of the source."""
-    right = _is_left(by_model[model], clean=True)
-    for member in source.white_box:
-        right = right & _is_left(by_model[member], clean=True)
-    return np.asarray(right)
+    """(n,) bool: clean inputs that the model and every evaluated member of the source classify correctly."""
+    right = [by_model[name].clean_pred == by_model[name].label for name in (model, *source.white_box)]
+    return np.asarray(np.all(right, axis=0))
 
 
-def make_cell(
-    source: SourceFacts, model: str, by_model: Mapping[str, Answers], names: Sequence[str], criterion: str | None
-) -> Cell:
+def make_cell(source: SourceFacts, model: str, by_model: Mapping[str, Answers], names: Sequence[str]) -> Cell:
     """Counts of a source on a model, `p` not yet corrected; `names` are those of the classes."""
     answers, eligible = by_model[model], _both_right(source, model, by_model)
-    clean_right, example_right = _is_left(answers, clean=True), _is_left(answers, clean=False)
+    clean_right, example_right = answers.clean_pred == answers.label, answers.pred == answers.label
     right_right, wrong_right = (int((clean & example_right).sum()) for clean in (clean_right, ~clean_right))
     right_wrong, wrong_wrong = (int((clean & ~example_right).sum()) for clean in (clean_right, ~clean_right))
     interval = paired_difference(right_right, wrong_right, right_wrong, wrong_wrong)
 
-    quantity = "accuracy" if criterion is None else f"share that does not meet {criterion}"
-
     def figures(mask: Array) -> dict[str, Any]:
-        left = rate(int(example_right[mask].sum()), int(mask.sum()), quantity=quantity)
+        left = rate(int(example_right[mask].sum()), int(mask.sum()))
         return {"accuracy": left, "success": share((~example_right[mask & eligible]).tolist())}
 
     distortions = sorted(set(answers.distortion.tolist()) - {""})
@@ -245,7 +197,7 @@ def make_cell(
         source=source.name,
         model=model,
         white_box=model in source.white_box,
-        clean=rate(int(clean_right.sum()), len(answers), quantity=quantity),
+        clean=rate(int(clean_right.sum()), len(answers)),
         **figures(np.ones(len(answers), dtype=bool)),
         difference=None if not len(answers) else (wrong_right - right_wrong) / len(answers),
         low=interval and interval.low,
@@ -292,10 +244,6 @@ def source_results(
         results.append(
             SourceResult(
                 name=source.name,
-                kind=source.kind,
-                members=source.members,
-                white_box=source.white_box,
-                level=source.level,
                 n=len(any_model),
                 missing=source.samples - len(any_model),
                 median_l2=float(np.median(any_model.l2)) if len(any_model) else None,
@@ -316,22 +264,9 @@ def list_made(sources: Sequence[SourceFacts], models: Sequence[str]) -> list[Sou
     return [source for source in sources if source.kind == "made" and set(models) - set(source.white_box)]
 
 
-def _success_values(source: SourceFacts, model: str, answers: Mapping[str, Mapping[str, Answers]]) -> Array:
-    """(n,) pseudo-values of the success rate of a source on a model, by sample; NaN if no sample is eligible."""
-    by_model = answers[source.name]
-    eligible = _both_right(source, model, by_model)
-    return pseudo_values(eligible & ~_is_left(by_model[model], clean=False), eligible)
-
-
-def _mean_of_cells(cells: Sequence[Array]) -> Array:
-    """(n,) mean of pseudo-values over the cells that have any; NaN without one."""
-    complete = [cell for cell in cells if len(cell) and not np.isnan(cell).any()]
-    return np.asarray(np.mean(complete, axis=0)) if complete else np.full(len(cells[0]) if cells else 0, np.nan)
-
-
 Comparison = tuple[float, float]
 """The difference of two objects, and its p-value."""
-NO_PLACE: tuple[Place | None, list[str]] = (None, [])
+NO_PLACE: tuple[Rank | None, list[str]] = (None, [])
 """The rank and the rivals of a source that is not ordered."""
 
 
@@ -343,18 +278,10 @@ def _compare_sources(
     return compare_cells([tuple(_cell_samples(source, model, answers) for source in (a, b)) for model in targets])
 
 
-def _compare_models(
-    a: str, b: str, answers: Mapping[str, Mapping[str, Answers]], sources: Sequence[SourceFacts]
-) -> Comparison | None:
-    """Success on two models of the sources that were made on neither; None without such a source."""
-    shared = [source for source in sources if not {a, b} & set(source.white_box)]
-    return compare_cells([tuple(_cell_samples(source, model, answers) for model in (a, b)) for source in shared])
-
-
 def _cell_samples(source: SourceFacts, model: str, answers: Mapping[str, Mapping[str, Answers]]) -> tuple[Array, Array]:
     """(n,) bool each, by sample: True if it is eligible, and if its example is misclassified."""
     by_model = answers[source.name]
-    return _both_right(source, model, by_model), ~_is_left(by_model[model], clean=False)
+    return _both_right(source, model, by_model), by_model[model].pred != by_model[model].label
 
 
 def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], ...]]) -> Comparison | None:
@@ -385,7 +312,7 @@ def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], ...]]) -> Compariso
     return float(values.sum()), p
 
 
-def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]]) -> dict[str, tuple[Place | None, list[str]]]:
+def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]]) -> dict[str, tuple[Rank | None, list[str]]]:
     """Rank of each object by its comparisons with all others, the largest first, and those not told from it.
 
     Empty unless there are two objects and each pair can be compared: an order needs all pairs.
@@ -398,12 +325,12 @@ def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]])
     corrected = dict(zip(complete, holm([p for _, p in complete.values()]), strict=True))
     difference = {(i, j): value for (i, j), (value, _) in complete.items()}
     difference |= {(j, i): -value for (i, j), value in difference.items()}
-    ranks: dict[str, tuple[Place | None, list[str]]] = {}
+    ranks: dict[str, tuple[Rank | None, list[str]]] = {}
     for i in count:
         others = [j for j in count if j != i]
         shown = {j for j in others if difference[i, j] and significant(corrected[max(i, j), min(i, j)])}
         better, worse = ([j for j in others if sign * difference[i, j] > 0] for sign in (-1, 1))
-        place = Place(
+        place = Rank(
             rank=1 + len(better) + (len(others) - len(better) - len(worse)) / 2,
             low=1 + len(shown.intersection(better)),
             high=len(names) - len(shown.intersection(worse)),
@@ -413,31 +340,28 @@ def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]])
 
 
 def model_results(
-    models: Sequence[Mapping[str, Any]], sources: Sequence[SourceFacts], answers: Mapping[str, Mapping[str, Answers]]
+    models: Sequence[Mapping[str, Any]], sources: Sequence[SourceFacts], cells: Sequence[Cell]
 ) -> list[EvaluatedModel]:
     """The models, with the mean success of the sources made here without them."""
-    names, sources = [str(model["name"]) for model in models], [source for source in sources if source.kind == "made"]
-    values = [
-        _mean_of_cells([_success_values(source, name, answers) for source in sources if name not in source.white_box])
-        for name in names
-    ]
-    comparisons = [[_compare_models(a, b, answers, sources) for b in names] for a in names]
-    ranks = _ranks(names, comparisons)
-    rivals = {name: ranks[name][1] if ranks else [other for other in names if other != name] for name in names}
+    made = {source.name for source in sources if source.kind == "made"}
+    success = {
+        model["name"]: [
+            cell.success.value for cell in cells if cell.model == model["name"] and cell.source in made and not cell.white_box
+        ]
+        for model in models
+    }
     return [
         EvaluatedModel(
             model=str(entry["name"]),
             architecture=entry.get("architecture"),
             parameters=entry.get("parameters"),
-            success=float(column.mean()) if len(column) and not np.isnan(column).any() else None,
-            rivals=rivals[entry["name"]],
-            rank=ranks[entry["name"]][0] if ranks else None,
+            success=mean(success[entry["name"]]),
         )
-        for entry, column in zip(models, values, strict=True)
+        for entry in models
     ]
 
 
-def notes_on(sources: Sequence[SourceResult]) -> list[str]:
+def notes_on(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> list[str]:
     """Notes on samples without examples and on sources that differ."""
     notes = [
         f"{source.name}: {source.missing} of its {source.missing + source.n} samples have no example; its figures are over the "
@@ -445,6 +369,6 @@ def notes_on(sources: Sequence[SourceResult]) -> list[str]:
         for source in sources
         if source.missing
     ]
-    if len({(source.n, source.kind) for source in sources}) > 1:
+    if len({(source.n, fact.kind) for source, fact in zip(sources, facts, strict=True)}) > 1:
         notes.append("the sources cover different samples: do not compare figures between rows")
     return notes

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from brinell.analysis.attainable import Attainable
 from brinell.analysis.attainable import sentences as impossible
-from brinell.analysis.inference import significant
-from brinell.core.errors import RequestError
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
-from brinell.reports.values import Block, Detail, Measure, Note, Percent, Report, Table
+from brinell.reports.values import Detail, Note, Percent, Place, Report, Table
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.transfer import TransferRequest
 from brinell.studies.transfer.figures import (
@@ -28,8 +24,6 @@ from brinell.studies.transfer.figures import (
     source_results,
 )
 
-CLASSES = 20
-"""The page shows figures by class up to this number of classes; the CSV always does."""
 PAIRED = "paired on the same samples, corrected for all pairs"
 NO_ORDER = "No order of the sources is shown: two or more of them share no target, so they cannot be compared. Add a model."
 RANKS = (
@@ -59,15 +53,14 @@ class TransferResult(FolderResult):
 
     def report(self) -> Report:
         """What the page, the terminal and the CSV files say."""
-        criterion = f"; {self.request.criterion}" if self.request.criterion else ""
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
         size = f"{counted(len(self.sources), 'source')}, {counted(len(self.per_model), 'model')}"
         return Report(
             verb="transfer",
             title="Transfer of adversarial examples between models",
-            subject=f"{self.data}; {budget(self)}{criterion}{attack}; {size}",
+            subject=f"{self.data}; {budget(self)}{attack}; {size}",
             sentences=sentences(self),
-            blocks=[*_matrices(self), _sources(self), *_parts(self), _cells(self)],
+            blocks=[*_matrices(self), _sources(self), _cells(self)],
             notes=[Note("coverage", "note", text) for text in self.notes],
             provenance=[("forward evaluations", self.passes)],
         )
@@ -75,16 +68,13 @@ class TransferResult(FolderResult):
 
 def summarise(folder: Folder[Answers]) -> TransferResult:
     """Figures of a folder from its rows."""
-    models, facts, criterion = folder.head()["models"], folder.facts, folder.request.criterion
-    missing = np.stack([np.ma.getmaskarray(column) for column in (folder.rows.clean_margin, folder.rows.margin)])
-    if (missing != (criterion is None)).any():
-        raise RequestError(f"{folder.path} has rows that do not belong to its criterion: make the transfer again")
+    models, facts = folder.head()["models"], folder.facts
     answers = {source.name: rows_by_model(folder.rows, source, models) for source in facts.sources}
     names = folder.head()["classes"]
-    cells = [make_cell(source, model, answers[source.name], names, criterion) for source in facts.sources for model in models]
+    cells = [make_cell(source, model, answers[source.name], names) for source in facts.sources for model in models]
     sources = source_results(facts.sources, answers, cells, models)
     made = list_made(facts.sources, models)
-    possible = families(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources), criterion)
+    possible = families(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources))
     clean = {
         (source.folder if source.kind == "set" else "data", sample)
         for source in facts.sources
@@ -93,11 +83,11 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     return TransferResult(
         **folder.head(),
         sources=sources,
-        per_model=model_results(folder.manifest["models"], facts.sources, answers),
+        per_model=model_results(folder.manifest["models"], facts.sources, cells),
         cells=correct_p_values(cells),
         passes=len(models) * len(clean) + len(folder.rows),
         attainable=possible,
-        notes=[*notes_on(sources), *impossible(possible)],
+        notes=[*notes_on(facts.sources, sources), *impossible(possible)],
     )
 
 
@@ -105,20 +95,6 @@ def _matrices(result: TransferResult) -> list[Table]:
     """Success, and what is left of each model, source by model."""
     names = [model.model for model in result.per_model]
     matrix = {(cell.source, cell.model): cell for cell in result.cells}
-    criterion = result.request.criterion
-    if criterion is None:
-        success = (
-            "Examples that the model in the column misclassifies, among those whose clean inputs this model and the source both "
-            "classify correctly."
-        )
-        title, lead = "Accuracy on the examples", "Accuracy of the model in the column on each source's examples."
-    else:
-        success = (
-            f"Examples that meet {criterion} on the model in the column, among those whose clean inputs meet it neither on this "
-            "model nor on the source."
-        )
-        title = f"Examples that do not meet {criterion}"
-        lead = f"Share of each source's examples that do not meet {criterion} on the model in the column; not an accuracy."
 
     def change(cell: Cell) -> Detail:
         interval = f" ({points(cell.low)} to {points(cell.high)})" if cell.low is not None else ""
@@ -133,24 +109,25 @@ def _matrices(result: TransferResult) -> list[Table]:
                     source.name,
                     *(_success(matrix[source.name, name]) for name in names),
                     Percent(source.success),
-                    _rank(source),
+                    None if source.rank is None else Place(source.rank.rank, source.rank.low, source.rank.high),
                 )
                 for source in result.sources
             ],
-            text=f"{success} White-box cells: the examples were made on this model. {RANKS}",
+            text="Examples that the model in the column misclassifies, among those whose clean inputs this model and the source "
+            f"both classify correctly. White-box cells: the examples were made on this model. {RANKS}",
             heat=True,
             reverse=True,
             terminal=True,
         ),
         Table(
-            title=title,
+            title="Accuracy on the examples",
             columns=("made on", *names),
             rows=[
                 ("clean", *(matrix[result.sources[0].name, name].clean for name in names)),
                 *((source.name, *(change(matrix[source.name, name]) for name in names)) for source in result.sources),
             ],
-            text=f"{lead} Below it: the change from the clean inputs of the same samples, in percentage points, with its "
-            "interval and McNemar's exact p, corrected for the number of cells (Holm).",
+            text="Accuracy of the model in the column on each source's examples. Below it: the change from the clean inputs of "
+            "the same samples, in points, with its interval and McNemar's exact p, corrected for the number of cells (Holm).",
             folded=True,
         ),
     ]
@@ -158,10 +135,6 @@ def _matrices(result: TransferResult) -> list[Table]:
 
 def _success(cell: Cell) -> object:
     return Detail(cell.success, "white-box") if cell.white_box else cell.success
-
-
-def _rank(source: SourceResult) -> Measure | None:
-    return None if source.rank is None else Measure(source.rank.rank, source.rank.low, source.rank.high)
 
 
 def _sources(result: TransferResult) -> Table:
@@ -187,35 +160,6 @@ def _sources(result: TransferResult) -> Table:
     )
 
 
-def _parts(result: TransferResult) -> Iterator[Block]:
-    """Success by class and by distortion."""
-    names = [model.model for model in result.per_model]
-    classes = {part.class_: part.name for cell in result.cells for part in cell.per_class}
-    success = {(cell.source, cell.model, part.class_): part.success for cell in result.cells for part in cell.per_class}
-    if len(classes) <= CLASSES:
-        yield Table(
-            title="Class by class",
-            columns=("class", "made on", *names),
-            rows=[
-                (text, source.name, *(success.get((source.name, name, number)) for name in names))
-                for source in result.sources
-                for number, text in sorted(classes.items())
-            ],
-            text="Success, as above, by class.",
-            heat=True,
-            reverse=True,
-            folded=True,
-        )
-    distortions = [
-        (cell.source, cell.model, part.distortion, part.accuracy, part.success)
-        for cell in result.cells
-        for part in cell.per_distortion
-    ]
-    if distortions:
-        columns = ("source", "model", "distortion", result.cells[0].accuracy.quantity, "success")
-        yield Table(title="By distortion", columns=columns, rows=distortions, folded=True)
-
-
 def _cells(result: TransferResult) -> Table:
     """All cells with their classes and distortions, for the CSV file."""
     rows: list[tuple[object, ...]] = []
@@ -224,21 +168,24 @@ def _cells(result: TransferResult) -> Table:
         rows.append((*head, None, None, cell.accuracy, cell.success))
         rows += [(*head, part.name, None, part.accuracy, part.success) for part in cell.per_class]
         rows += [(*head, None, part.distortion, part.accuracy, part.success) for part in cell.per_distortion]
-    columns = ("source", "model", "white_box", "class", "distortion", result.cells[0].accuracy.quantity, "success")
+    columns = ("source", "model", "white_box", "class", "distortion", "accuracy", "success")
     return Table(title="Cells", columns=columns, rows=rows, name="cells", page=False)
 
 
 def sentences(result: TransferResult) -> list[str]:
-    """Summarise the best sources, the most and least affected models, the white-box gap, and the cells without an effect."""
-    found = (*_best_source(result), _all_round(result), _most_affected(result), _white_box_gap(result), _harmless_cells(result))
-    return [sentence for sentence in found if sentence]
+    """The best source, the models on which examples succeed least and most, and the white-box gap."""
+    return [sentence for sentence in (*_best_source(result), _affected(result), _white_box_gap(result)) if sentence]
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
     """Sentences on the source whose examples transfer best."""
     ranked = [source for source in result.sources if source.rank is not None]
     if not ranked:
-        made = [source for source in result.sources if source.kind == "made" and source.success is not None]
+        made = [
+            source
+            for source, facts in zip(result.sources, result.facts.sources, strict=True)
+            if facts.kind == "made" and source.success is not None
+        ]
         yield NO_ORDER * (len(made) > 1)
         return
     first = max(ranked, key=lambda source: (source.rank is not None and source.rank.high == 1, source.success or 0.0))
@@ -255,44 +202,13 @@ def _best_source(result: TransferResult) -> Iterator[str]:
         yield f"{listed(first.rivals)} may be as good ({PAIRED})."
 
 
-def _all_round(result: TransferResult) -> str:
-    """The source with the largest minimum success on these samples, unless it is also the best on average."""
-    candidates = [source for source in result.sources if source.min_success is not None and source.rank is not None]
-    if len(candidates) < 2:
-        return ""
-    best = max(candidates, key=lambda source: source.min_success or 0.0)
-    if not best.min_success or best.rank is None or best.rank.rank == 1:
-        return ""
-    return (
-        f"On these samples {best.name} has the highest minimum: at least {percent(best.min_success)} of its examples succeed on "
-        "every other model."
-    )
-
-
-def _most_affected(result: TransferResult) -> str:
-    """The models on which examples made on other models succeed least and most."""
+def _affected(result: TransferResult) -> str:
+    """The models on which examples made on other models succeed least and most on these samples."""
     models = sorted((model for model in result.per_model if model.success is not None), key=lambda model: model.success or 0.0)
     if len(models) < 2:
         return ""
-    lowest, highest = models[0], models[-1]
-    shares = f"{percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} ({highest.model}) of the samples"
-    if lowest.rank is None or highest.rank is None:
-        reason = "; the models are not compared, because two or more share no source."
-    elif highest.model in lowest.rivals or highest.rank.rank >= lowest.rank.rank:
-        reason = f": these samples do not show that the models differ ({PAIRED})."
-    else:
-        clauses = [
-            f"{extreme} on {model.model} ({percent(model.success)} on average{_doubt(model)})"
-            for extreme, model in (("least", lowest), ("most", highest))
-        ]
-        return f"Examples made on other models succeed {' and '.join(clauses)}."
-    return f"Examples made on other models succeed on {shares}{reason}"
-
-
-def _doubt(model: EvaluatedModel) -> str:
-    """A clause on the models that may be at the same end of the order; empty without one."""
-    verb = "do" if len(model.rivals) > 1 else "does"
-    return f"; {listed(model.rivals)} {verb} not differ significantly" if model.rivals else ""
+    low, high = (f"{percent(model.success)} ({model.model})" for model in (models[0], models[-1]))
+    return f"Examples made on other models succeed on {low} to {high} of these samples."
 
 
 def _white_box_gap(result: TransferResult) -> str:
@@ -310,27 +226,12 @@ def _white_box_gap(result: TransferResult) -> str:
     )
 
 
-def _harmless_cells(result: TransferResult) -> str:
-    """Sentence on cells in which no loss of accuracy is shown, and on the loss that their intervals allow."""
-    others = [cell for cell in result.cells if not cell.white_box]
-    harmless = [cell for cell in others if cell.p is not None and not (significant(cell.p) and (cell.difference or 0.0) < 0)]
-    if not harmless:
-        return ""
-    loss = "loss of accuracy" if result.request.criterion is None else f"effect on {result.request.criterion}"
-    largest = max(-100 * (cell.low or 0.0) for cell in harmless)
-    size = counted(max(cell.accuracy.n for cell in harmless), "sample")
-    return (
-        f"In {len(harmless)} of the {len(others)} black-box cells no {loss} is shown by {size} (McNemar, corrected for the "
-        f"number of cells); one of {largest:.1f} points is not excluded."
-    )
-
-
 def budget(result: TransferResult) -> str:
     """The budget of examples that were made or read from runs, and the largest change of a benchmark set, which has none."""
-    parts = []
-    if any(source.kind != "set" for source in result.sources):
+    parts, kinds = [], {source.name: source.kind for source in result.facts.sources}
+    if any(kind != "set" for kind in kinds.values()):
         parts.append(f"{distance(result.request.norm)} up to {result.facts.eps_text}")
-    changes = [source.max_linf for source in result.sources if source.kind == "set" and source.max_linf is not None]
+    changes = [source.max_linf for source in result.sources if kinds[source.name] == "set" and source.max_linf is not None]
     if changes:
         parts.append(f"benchmark sets with changes up to {short(max(changes))} in Linf")
     return ", ".join(parts)

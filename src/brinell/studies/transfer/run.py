@@ -14,7 +14,7 @@ from torch import Tensor
 from brinell.analysis.attainable import sentences
 from brinell.core.bounded import digest
 from brinell.core.contracts import ChoosesData, Dataset, reach_of
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Threshold, Worst
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ModelInfo
@@ -26,19 +26,16 @@ from brinell.core.threat import Distance, Threat
 from brinell.datasets.bench import Bench, manifest_of, pairs_of
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.group_attack import predict
 from brinell.engine.plan import check_names, model_facts, open_distance, usual_eps
 from brinell.engine.sources import open_data
-from brinell.engine.targeting import attackable_samples
-from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.store import rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST, verb_of
-from brinell.store.run import Run, threshold_of
+from brinell.store.run import Run
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, families
-from brinell.studies.work import open_plan
+from brinell.studies.work import classes, open_plan
 
 USUAL = "mi-fgsm"
 """The attack if nobody names one."""
@@ -47,36 +44,15 @@ SLICE = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A source of adversarial examples."""
-
-    name: str
-    kind: str
-    """made, run or set."""
-    members: tuple[str, ...]
-    """The models that the examples were made on."""
-    samples: int = 0
-    """Samples of a run or a set, those without an example included."""
-    digests: tuple[str, ...] = ()
-    """Digests of the members; only for a run or a benchmark set."""
-    folder: Path | None = None
-    """Folder of the run or the benchmark set."""
-    level: float | None = None
-    """Level of the benchmark set."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class TransferPlan(Plan):
     """A resolved transfer."""
 
     request: TransferRequest
     distance: Distance
-    threshold: Threshold | None
-    """The criterion of probability; None if classes decide."""
     stage: Stage | None
     """The attack; None if no source is made here."""
     eps: float
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFacts, ...]
 
 
 def make_plan(call: Call) -> TransferPlan:
@@ -92,24 +68,15 @@ def make_plan(call: Call) -> TransferPlan:
     if dataset is None:
         of_set = request.data is None and sets
         dataset = Bench(path=str(sets[0]), level="clean")() if of_set else open_data(request.data or "digits")
-    threshold = parse_threshold(request.criterion, tuple(dataset.classes))
-    if threshold is not None and sets:
-        raise RequestError(
-            f"{sets[0]} is a benchmark set, whose examples have a criterion of their own: leave {option('criterion')} out, or "
-            "name models as sources"
-        )
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
         raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
     opened = replace(call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs}))
     unset: dict[str, Any] = {"stage": None, "eps": 0.0, "sources": ()}
     distance = open_distance(request.norm)
-    plan = open_plan(opened, TransferPlan, request=request, distance=distance, threshold=threshold, **unset)
-    facts = {name: model_facts(model) for name, model in plan.models.items()}
-    if threshold is not None:
-        for name in plan.models:
-            check_threshold(threshold, name, facts[name]["classes"], facts[name]["access"])
-    sources = _sources(request, folders, tuple(plan.models), threshold)
+    plan = open_plan(opened, TransferPlan, request=request, distance=distance, **unset)
+    digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
+    sources = _sources(request, folders, digests, len(plan.ids))
     _check_sets(sources, dataset)
     made = [source for source in sources if source.kind == "made"]
     stage = _attack_stage(plan, made) if made else None
@@ -119,69 +86,73 @@ def make_plan(call: Call) -> TransferPlan:
     eps = float(budgets.values[-1])
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
-    subset = attackable_samples(plan.labels, None, threshold)
-    for sentence in sentences(
-        families(len(made), len(plan.models) if made else 0, len(sources) * len(plan.models), len(subset), request.criterion)
-    ):
+    cells = len(sources) * len(plan.models)
+    for sentence in sentences(families(len(made), len(plan.models) if made else 0, cells, len(plan.ids))):
         call.progress.note(sentence)
-    digests = {name: facts[name]["digest"] for name in plan.models}
     return replace(
         plan,
-        ids=plan.ids[subset],
-        labels=plan.labels[subset],
         eps=eps,
         stage=stage,
         sources=sources,
         identity={
             "eps": eps,
             "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
-            "sources": [digest(source.folder / MANIFEST) for source in sources if source.folder is not None],
+            "sources": [digest(Path(source.folder) / MANIFEST) for source in sources if source.folder is not None],
         },
         inputs="the data, the weights, a source",
         facts=TransferFacts(
             eps=eps,
             eps_text=budgets.texts[-1],
             attack=stage.name if stage else None,
-            sources=[_source_facts(source, digests, len(subset)) for source in sources],
+            sources=list(sources),
         ),
     )
 
 
 def _sources(
-    request: TransferRequest, folders: Mapping[str, Path], names: Sequence[str], threshold: Threshold | None
-) -> tuple[Source, ...]:
-    """The sources of the matrix: models, sets and runs."""
-    sources: list[Source] = []
-    for text in request.source or tuple(names):
+    request: TransferRequest, folders: Mapping[str, Path], digests: Mapping[str, str], samples: int
+) -> tuple[SourceFacts, ...]:
+    """The sources of the matrix: models, sets and runs.
+
+    Args:
+        request: the request.
+        folders: those of its sources that are folders.
+        digests: of the models by name. Digests distinguish a retrained model of the same name.
+        samples: number of samples.
+    """
+    sources: list[SourceFacts] = []
+    for text in request.source or tuple(digests):
         if text in folders:
-            sources += (
-                _set_sources(folders[text])
-                if verb_of(folders[text]) == "benchmark"
-                else _run_sources(folders[text], request, threshold)
-            )
+            read = _set_sources if verb_of(folders[text]) == "benchmark" else _run_sources
+            sources += read(folders[text], request, digests)
             continue
-        members = tuple(part.strip() for part in text.split("+"))
-        if unknown := [member for member in members if member not in names]:
+        members = [part.strip() for part in text.split("+")]
+        if unknown := [member for member in members if member not in digests]:
             raise RequestError(
                 f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a run or a "
-                f"benchmark set: the models are {', '.join(names)}"
+                f"benchmark set: the models are {', '.join(digests)}"
             )
-        sources.append(Source(name="+".join(members), kind="made", members=members))
+        same = {digests[name] for name in members}
+        white_box = [name for name, digest in digests.items() if digest in same]
+        sources.append(
+            SourceFacts(name="+".join(members), kind="made", members=members, white_box=white_box, samples=samples, folder=None)
+        )
     check_names([source.name for source in sources])
     return tuple(sources)
 
 
-def _set_sources(folder: Path) -> list[Source]:
+def _set_sources(folder: Path, request: TransferRequest, digests: Mapping[str, str]) -> list[SourceFacts]:
+    """The levels of a benchmark set. Its model is found by name too: the domain, which differs, is part of a digest."""
     manifest = manifest_of(folder)
     (model,), samples = manifest["models"], len(Bench(path=str(folder), level="clean")().labels())
     return [
-        Source(
+        SourceFacts(
             name=f"{folder.name} x{level:g}",
             kind="set",
-            members=(str(model["name"]),),
+            members=[str(model["name"])],
+            white_box=[name for name, digest in digests.items() if digest == model["digest"] or name == model["name"]],
             samples=samples,
-            digests=(str(model["digest"]),),
-            folder=folder,
+            folder=str(folder),
             level=float(level),
         )
         for level in manifest["facts"]["levels"]
@@ -189,13 +160,8 @@ def _set_sources(folder: Path) -> list[Source]:
     ]
 
 
-def _run_sources(folder: Path, request: TransferRequest, threshold: Threshold | None) -> list[Source]:
-    run = Run.open(folder, thresholds=True)
-    criterion, asked = threshold_of(run.manifest), None if threshold is None else threshold.text
-    if criterion != asked:
-        remedy = f"leave {option('criterion')} out" if criterion is None else f"pass {option('criterion', repr(criterion))}"
-        counts = "misclassified inputs" if criterion is None else f"inputs that meet {criterion}"
-        raise RequestError(f"the successes of {folder} are {counts}, and this transfer asks for another criterion: {remedy}")
+def _run_sources(folder: Path, request: TransferRequest, digests: Mapping[str, str]) -> list[SourceFacts]:
+    run = Run.open(folder)
     distance = run.manifest["distance"]
     if distance != request.norm:
         raise RequestError(f"{folder} measures eps in {distance}, not in {request.norm}: pass {option('norm')} {distance}")
@@ -205,38 +171,19 @@ def _run_sources(folder: Path, request: TransferRequest, threshold: Threshold | 
         )
     records = run.records()
     return [
-        Source(
+        SourceFacts(
             name=f"{folder.name}/{model['name']}",
             kind="run",
-            members=(str(model["name"]),),
+            members=[str(model["name"])],
+            white_box=[name for name, digest in digests.items() if digest == model["digest"]],
             samples=len(np.unique(records.sample_id[records.model == str(model["name"])])),
-            digests=(str(model["digest"]),),
-            folder=folder,
+            folder=str(folder),
         )
         for model in run.manifest["models"]
     ]
 
 
-def _source_facts(source: Source, digests: Mapping[str, str], samples: int) -> SourceFacts:
-    """Facts of a source; the names and digests of the evaluated models tell which of them it was made on.
-
-    Digests distinguish a retrained model of the same name. A set also compares names: its inputs have another domain than the
-    data of its model, and the domain is part of a digest.
-    """
-    of_source = set(source.digests) or {digests[name] for name in source.members}
-    names = set(source.members) if source.kind == "set" else set()
-    return SourceFacts(
-        name=source.name,
-        kind=source.kind,
-        members=list(source.members),
-        white_box=[name for name, digest in digests.items() if digest in of_source or name in names],
-        level=source.level,
-        samples=samples if source.kind == "made" else source.samples,
-        folder=None if source.folder is None else str(source.folder),
-    )
-
-
-def _check_sets(sources: Sequence[Source], dataset: Dataset) -> None:
+def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
     """Check that every benchmark set has the domain and the classes of the data."""
     for folder in dict.fromkeys(source.folder for source in sources if source.kind == "set"):
         bench = Bench(path=str(folder), level="clean")()
@@ -254,7 +201,7 @@ def _check_sets(sources: Sequence[Source], dataset: Dataset) -> None:
             )
 
 
-def _attack_stage(plan: TransferPlan, sources: Sequence[Source]) -> Stage:
+def _attack_stage(plan: TransferPlan, sources: Sequence[SourceFacts]) -> Stage:
     """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
     request, domain, distance = plan.request, plan.dataset.domain, plan.distance
     stages = build_stages((request.attack or USUAL,))
@@ -319,8 +266,7 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     model = members[0] if len(members) == 1 else Ensemble(members)
     clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
     minimal = plan.stage.attack.family == "minimal"
-    criterion: Criterion = plan.threshold or MISCLASSIFIED
-    criterion = criterion if minimal else Worst(criterion)
+    criterion: Criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
     eps = torch.full((len(clean),), plan.eps, device=plan.device)
     ledger = Ledger(
         model,
@@ -346,19 +292,16 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
 def _evaluate(plan: TransferPlan, name: str) -> Answers:
     """Rows of a model: its answers to the examples of each source and, once, to their clean inputs."""
     examples = [_examples(plan, number) for number in range(len(plan.sources))]
-    clean: dict[str, tuple[Array, dict[str, Array]]] = {}
+    clean: dict[str, tuple[Array, Array]] = {}
     for origin in dict.fromkeys(part.origin for part in examples):
         peers = [part for part in examples if part.origin == origin]
         ids, index = np.unique(np.concatenate([part.sample_id for part in peers]), return_index=True)
-        x = torch.cat([part.clean for part in peers])[index]
-        clean[origin] = ids, _answers(plan, name, x, np.concatenate([part.label for part in peers])[index])
+        clean[origin] = ids, _classes(plan, name, torch.cat([part.clean for part in peers])[index])
     return rows.concatenate([_rows(plan, part, name, *clean[part.origin]) for part in examples])
 
 
-def _rows(plan: TransferPlan, examples: "Examples", name: str, ids: Array, clean: Mapping[str, Array]) -> Answers:
-    change, index = examples.x - examples.clean, np.searchsorted(ids, examples.sample_id)
-    answers = _answers(plan, name, examples.x, examples.label)
-    margins = {} if plan.threshold is None else {"clean_margin": clean["margin"][index], "margin": answers["margin"]}
+def _rows(plan: TransferPlan, examples: "Examples", name: str, ids: Array, clean_pred: Array) -> Answers:
+    change = examples.x - examples.clean
     return rows.build(
         Answers,
         len(examples.label),
@@ -369,29 +312,22 @@ def _rows(plan: TransferPlan, examples: "Examples", name: str, ids: Array, clean
         distortion=np.array(examples.distortion, dtype=object),
         linf=linf(change).numpy(),
         l2=l2(change).numpy(),
-        clean_pred=clean["pred"][index],
-        pred=answers["pred"],
+        clean_pred=clean_pred[np.searchsorted(ids, examples.sample_id)],
+        pred=_classes(plan, name, examples.x),
         forwards=examples.forwards,
         backwards=examples.backwards,
-        **margins,
     )
 
 
-def _answers(plan: TransferPlan, name: str, x: Tensor, labels: Array) -> dict[str, Array]:
-    """Answers of a model to inputs: `pred` (n,) int64 classes, and `margin` (n,) to a criterion of probability."""
-    logits = predict(plan.models[name], x.to(plan.device), plan.request.batch_size)
-    answers: dict[str, Array] = {"pred": logits.argmax(1).cpu().numpy()}
-    if plan.threshold is not None:
-        y = torch.as_tensor(labels, device=logits.device).long()
-        answers["margin"] = plan.threshold.margin(logits, y, x).cpu().numpy()
-    return answers
+def _classes(plan: TransferPlan, name: str, x: Tensor) -> Array:
+    return classes(plan.models[name], x.to(plan.device), plan.request.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """The examples of one source and the clean inputs that they were made from."""
 
-    source: Source
+    source: SourceFacts
     sample_id: Array
     """(n,) int64: positions in the data; for a benchmark set, positions among its clean inputs."""
     label: Array
@@ -430,15 +366,15 @@ def _examples(plan: TransferPlan, number: int) -> Examples:
     )
 
 
-def read_set(source: Source) -> Examples:
+def read_set(source: SourceFacts) -> Examples:
     """Read the adversarial examples of a benchmark set at the level of the source, with their clean inputs.
 
     Raises:
         RequestError: the set holds no such examples.
     """
     assert source.folder is not None and source.level is not None
-    folder = str(source.folder)
-    pairs = pairs_of(source.folder, source.level)
+    folder = source.folder
+    pairs = pairs_of(Path(folder), source.level)
     if not pairs:
         raise RequestError(f"{folder} holds no input at level {source.level:g} with a clean counterpart: create the set again")
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
@@ -455,14 +391,14 @@ def read_set(source: Source) -> Examples:
     )
 
 
-def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]:
+def closest_examples(plan: TransferPlan, source: SourceFacts) -> dict[int, tuple[float, str]]:
     """For each sample of a run that has an adversarial example within eps: its smallest eps, and the stage that reached it.
 
     Raises:
         RequestError: the run is over other data, or holds no adversarial example within eps.
     """
     assert source.folder is not None
-    run, (name,) = Run.open(source.folder, thresholds=True), source.members
+    run, (name,) = Run.open(source.folder), source.members
     if run.manifest["data"]["digest"] != plan.dataset.digest():
         raise RequestError(
             f"{plan.dataset.name} is not the data of {source.folder}: pass {option('data')} {run.manifest['data']['spec']}"
@@ -483,10 +419,10 @@ def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[floa
     return best
 
 
-def read_run(plan: TransferPlan, source: Source) -> Examples:
+def read_run(plan: TransferPlan, source: SourceFacts) -> Examples:
     """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one."""
     assert source.folder is not None
-    run, (name,), best = Run.open(source.folder, thresholds=True), source.members, closest_examples(plan, source)
+    run, (name,), best = Run.open(source.folder), source.members, closest_examples(plan, source)
     inputs = dict[int, Array]()
     for stage in {stage for _, stage in best.values()}:
         inputs |= run.adversarial(name, stage, [sample for sample, (_, best_stage) in best.items() if best_stage == stage])
