@@ -1,8 +1,7 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
 The reference lies in docs/reference: plugins.md comes from the plugins' docstrings and fields, records.md from the record's
-columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, settings.md from the
-requests behind the Python calls, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
+columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
 The calls in api.md and the commands in docs/index.md come from the register, the tree in reading.md from the docstrings of rooms
 and studies; in these pages the text around the marked lists is written by hand. tests/messages.txt lists what refusals say.
 """
@@ -53,7 +52,6 @@ def pages() -> dict[str, str]:
         "docs/reference/plugins.md": plugin_page(),
         "docs/reference/records.md": record_page(),
         "docs/reference/cli.md": cli_page(),
-        "docs/reference/settings.md": settings_page(),
         "docs/reference/json.md": json_page(),
         "docs/reference/benchmark-sets.md": benchmark_page(),
         "docs/reference/api.md": with_list("docs/reference/api.md", calls_list()),
@@ -221,23 +219,6 @@ def cli_page() -> str:
             raise SystemExit(f"brinell {' '.join(arguments)} --help ended with {result.exit_code}: {result.output}")
         text = "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
         parts.append(f"\n## {' '.join(['brinell', *arguments])}\n\n```text\n{text}\n```\n")
-    return "".join(parts)
-
-
-def settings_page() -> str:
-    """The keywords of each Python call that are settings of its command."""
-    parts = [
-        f"{NOTE}# Settings of the Python calls\n\n"
-        "The options of a command are keywords of the call of the same name, with underscores for dashes. What else a\n"
-        "call takes is on the page [Python](api.md).\n"
-    ]
-    for study in register.studies().values():
-        if study.call:
-            rows = [
-                [f"`{key}`", "must be given" if field.is_required() else f"`{field.default!r}`", field.description or ""]
-                for key, field in study.fields().items()
-            ]
-            parts.append(f"\n## brinell.{study.name}\n\n{table(['keyword', 'default', 'meaning'], rows)}")
     return "".join(parts)
 
 

@@ -175,7 +175,6 @@ def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
         "docs/reference/reading.md": "  - `planted` (`planted-study`): Plant a study.\n",
         "docs/reference/api.md": "### brinell.planted_study\n\n```python\ndef planted_study(\n) -> PlantedResult\n```\n\nPlant a",
         "docs/reference/cli.md": "\n## brinell planted-study\n",
-        "docs/reference/settings.md": "\n## brinell.planted_study\n",
         "docs/reference/json.md": "| `brinell planted-study --json` | [planted-study.json](../schema/planted-study.json) |",
     }.items():
         assert text in pages[path], path

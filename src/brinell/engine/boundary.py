@@ -11,7 +11,7 @@ large until just before the boundary (`NEAR`) is judged on all lines together, b
 
 The idea of testing an attack's failure by the decision comes from Chen & Gu 2020 (RayS, section 5); bracketing the boundary on a
 line is the first step of decision-based attacks (Brendel et al. 2018, section 3). No source for the comparison of leads is known.
-Figures: docs/results/deciding-scores.md.
+Figures: docs/results/checks.md.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ NEAR = (0.02, 0.002, 0.0002)
 STEEP = 0.5
 """A lead that is still above this share near the boundary is steep."""
 MAX_STEEP = (0.3, 0.1, 0.01)
-"""Share of the lines of healthy networks that are steep at most, for each of `NEAR` (docs/results/deciding-scores.md)."""
+"""Share of the lines of healthy networks that are steep at most, for each of `NEAR` (docs/results/checks.md)."""
 MIN_LINES = 12
 """Fewest lines with which the check can pass."""
 REMEDY = "the scores do not tell how near the decision is; attack by labels alone: --attack ray-s"
