@@ -1,7 +1,8 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
 The reference lies in docs/reference: plugins.md comes from the plugins' docstrings and fields, records.md from the record's
-columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
+columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, json.md and
+docs/schema/*.json from the results that `--json` prints and from the manifests.
 The calls in api.md and the commands in docs/index.md come from the register, the tree in reading.md from the docstrings of rooms
 and studies; in these pages the text around the marked lists is written by hand. tests/messages.txt lists what refusals say.
 """
