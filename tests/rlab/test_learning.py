@@ -112,7 +112,7 @@ def test_several_picks_of_two_branches_are_learned_together():
     achieved, best = mean_returns(unseen, lambda observation: policy_of(trainer).act(observation, rng), 10)
     assert achieved == pytest.approx(best)
     chance, _ = mean_returns(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
-    assert chance < 0.5 * best and progress.mean_return > 0.5 * best
+    assert chance < 0.5 * best and progress["mean_return"] > 0.5 * best
 
 
 def test_double_takes_the_network_s_choice_and_the_copy_s_value():
@@ -154,8 +154,8 @@ def test_training_ends_with_its_budget_or_with_the_work():
     trainer = DQN(SWAPS, Shared(), Swaps(work=100), 0)
     assert list(trainer.learn(seconds=0.0)) == []
     reports = list(trainer.learn(interval=30))
-    assert [report.episodes for report in reports] == sorted({report.episodes for report in reports})
-    assert reports[-1].steps == reports[-1].episodes == 100
+    assert [report["episodes"] for report in reports] == sorted({report["episodes"] for report in reports})
+    assert reports[-1]["steps"] == reports[-1]["episodes"] == 100
     assert list(trainer.learn()) == []
 
 

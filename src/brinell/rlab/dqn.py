@@ -41,42 +41,16 @@ OPEN = -2
 
 
 class Environment(Protocol):
-    """n episodes in lockstep. Slots whose episode has ended are not reset by themselves: a step answers with their last state."""
+    """n episodes in lockstep, as `rlab.search.PatchSearch` runs them; a slot whose episode has ended waits for `reset`."""
 
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """How many options each branch chooses in one step."""
-
-    @property
-    def alive(self) -> Tensor:
-        """(n,) bool: slots with a running episode. False from an episode's end to its reset, and on if that found no work."""
+    choices: tuple[int, ...]
+    alive: Tensor
 
     def reset(self, mask: Tensor) -> Observation:
         """Begin new episodes in the slots where `mask` (n,) bool holds; the observation of all slots."""
 
     def step(self, action: Action) -> Step:
         """Act in all slots that are alive. Choices without effect may be replaced by -1 in `action`, in place."""
-
-
-class Progress(NamedTuple):
-    """How far a training has come: one point of its curve."""
-
-    seconds: float
-    """Wall time since this call began."""
-    steps: int
-    """Steps of single slots."""
-    updates: int
-    """Gradient steps."""
-    episodes: int
-    """Episodes that have ended."""
-    mean_return: float | None
-    """Mean undiscounted return of the last 100 episodes that ended; None before the first."""
-    mean_length: float | None
-    """Mean number of steps of the same episodes."""
-    loss: float | None
-    """Mean loss of the last round with updates; None before the first."""
-    epsilon: float
-    """Probability of a random action."""
 
 
 class Sample(NamedTuple):
@@ -270,10 +244,12 @@ class DQN:
         # Double: a return is a sum of thousands of rewards.
         self._running = torch.zeros(2, len(environment.alive), dtype=torch.float64, device=environment.alive.device)
 
-    def learn(self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000) -> Iterator[Progress]:
+    def learn(self, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000) -> Iterator[dict[str, Any]]:
         """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
 
-        There is a report every so many steps, and always one at the end.
+        There is a point of the training curve every so many steps, and always one at the end: `seconds` of this call; `steps` of
+        single slots, `updates` of the network and `episodes` so far; the `mean_return` and `mean_length` of the last 100
+        episodes, None before the first; the `loss` of the last round; `epsilon`, the probability of a random action.
 
         Raises:
             ContractError: the loss is not finite.
@@ -291,11 +267,11 @@ class DQN:
         if self.steps != reported:
             yield self._progress(time.monotonic() - began)
 
-    def _progress(self, seconds: float) -> Progress:
+    def _progress(self, seconds: float) -> dict[str, Any]:
         returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
-        mean_return, mean_length = (sum(of) / len(of) if of else None for of in (returns, lengths))
-        counts = self.steps, self.updates, self.episodes
-        return Progress(seconds, *counts, mean_return, mean_length, self._loss, self.settings.epsilon(self.steps))
+        counts = {"seconds": seconds, "steps": self.steps, "updates": self.updates, "episodes": self.episodes}
+        means = {name: sum(of) / len(of) if of else None for name, of in (("mean_return", returns), ("mean_length", lengths))}
+        return counts | means | {"loss": self._loss, "epsilon": self.settings.epsilon(self.steps)}
 
     @torch.no_grad()
     def _collect(self) -> None:

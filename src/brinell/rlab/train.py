@@ -203,7 +203,7 @@ def train(
         settings = DQNSettings(temperature=network.scale, warm_up=10 * placement.slots)
         trainer = DQN(settings, network, environment, config.seed + len(about["curve"]))
         for progress in trainer.learn(steps=remaining, seconds=config.seconds, interval=20 * placement.slots):
-            point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
+            point = {**progress, "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + last_point.get(name, 0) for name in ADDED}
             about["curve"].append(point)
             tell(Report("dqn", point))
