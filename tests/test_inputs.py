@@ -98,10 +98,6 @@ class Stream(IterableDataset):
         return iter(zip(X, Y, strict=True))
 
 
-def _doubled(items):
-    return torch.utils.data.default_collate(items)
-
-
 def test_data_in_any_form_are_the_same_data(subtests):
     rows = [
         (X, Y),
@@ -110,10 +106,8 @@ def test_data_in_any_form_are_the_same_data(subtests):
         {"pixel_values": X.numpy(), "labels": Y.tolist()},
         (X.tolist(), Y.tolist()),
         Dicts(),
-        Stream(),
         DataLoader(TensorDataset(X, Y), batch_size=7),
         DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True),
-        DataLoader(TensorDataset(X, Y), batch_size=7, collate_fn=_doubled),
         brinell.data(X, Y, layout="first"),
     ]
     for data in rows:
@@ -170,6 +164,8 @@ def test_data_that_are_refused(subtests):
         (X, "has no labels: give"),
         ("x" and 7, "is no data: give"),
         (DataLoader(TensorDataset(X, Y), sampler=[1, 2, 3]), "draws its samples by a list"),
+        (DataLoader(TensorDataset(X, Y), collate_fn=len), "or changes them: give its data set"),
+        (Stream(), "has no length and no places: give its arrays"),
         (([[1, 2], [3]], [0, 1]), "the inputs are no array|of unequal"),
         ((X, ["a"] * 23), "23 labels for 24"),
     ]
@@ -233,8 +229,11 @@ def test_a_data_frame_brings_the_names_of_its_columns():
     dataset = brinell.data(frame, [0, 1, 0])
     assert [column.name for column in dataset.domain.columns] == ["age", "flag"] and dataset.domain.columns[1].fixed
     assert dataset.domain.in_units(dataset.load([1])).tolist() == [[50.0, 1.0]]
-    with pytest.raises(BrinellError, check=refused("datasets._memory._read")):
-        brinell.data(frame.assign(name="x"), [0, 1, 0])
+    dataset = brinell.data(frame.assign(job=["b", "a", "b"], on=[True, False, True]), [0, 1, 0])
+    job, on = dataset.domain.columns[2:]
+    assert job.fixed and job.values == ("a", "b") and on.fixed and dataset.load([0, 1])[:, 2:].tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(BrinellError, match="column 'age' of the data frame has no value in 1 of 3 rows"):
+        brinell.data(frame.assign(age=[20.0, None, 80.0]), [0, 1, 0])
     with pytest.raises(BrinellError, match="does not say which column is the class"):
         brinell.data(frame)
 

@@ -40,21 +40,6 @@ def test_several_clips_lie_at_even_distances(tmp_path: Path) -> None:
     assert all(np.array_equal(to_pixels(x), pixels) for x in clips), "no room: all the same"
 
 
-def test_random_clips_depend_on_seed_and_sample_alone(tmp_path: Path) -> None:
-    pixels = _videos.folder(tmp_path, count=1, frames=40)["down/0.mkv"]
-    open_clips = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", size=0)
-    data = open_clips()
-    check_dataset(data)
-    clips = data.load(range(24))
-    firsts = [int((pixels == to_pixels(x)[0]).all((1, 2, 3)).argmax()) for x in clips]
-    for x, first in zip(clips, firsts, strict=True):
-        assert np.array_equal(to_pixels(x), pixels[[first, first + 2]])
-    assert len(set(firsts)) > 12 and min(firsts) < 8 and max(firsts) > 29
-    assert torch.equal(open_clips().load([7, 3]), clips[[7, 3]]), "whatever was asked for before"
-    reseeded = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", seed=1, size=0)()
-    assert not torch.equal(reseeded.load(range(24)), clips) and reseeded.digest() != data.digest()
-
-
 def test_size_brings_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> None:
     flat = np.zeros((6, 10, 30, 3), np.uint8)
     flat[:, :, 10:20] = 255
@@ -92,7 +77,7 @@ def test_a_video_that_gives_no_clip_leaves_the_others_alone(tmp_path: Path) -> N
 def test_the_digest_sees_bytes_labels_and_sampling_not_names(tmp_path: Path) -> None:
     _videos.folder(tmp_path, count=2)
     digest = VideoFolder(path=str(tmp_path))().digest()
-    for settings in ({"frames": 8}, {"stride": 1}, {"clips": 2}, {"size": 0}, {"sampling": "random"}):
+    for settings in ({"frames": 8}, {"stride": 1}, {"clips": 2}, {"size": 0}):
         assert VideoFolder(path=str(tmp_path), **settings)().digest() != digest
     (tmp_path / "down" / "0.mkv").rename(tmp_path / "down" / "00.mkv")
     assert VideoFolder(path=str(tmp_path))().digest() == digest

@@ -95,18 +95,7 @@ def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
         open_records(tmp_path / "d", records=("c",))
 
 
-def test_no_patient_is_split(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        write_record(tmp_path / "d", name)
-    table = tmp_path / "patients.csv"
-    table.write_text("record,patient\na,ann\nb,bob\nc,ann\n")
-    assert len(open_records(tmp_path / "d", records=("a", "c"), patients=str(table))) == 12
-    for choice in ({"records": ("a", "b")}, {"without": ("c",)}):
-        with pytest.raises(RequestError, match=r"records a and c are of one patient \(ann\)"):
-            open_records(tmp_path / "d", patients=str(table), **choice)
-    table.write_text("record,patient\na,ann\n")
-    with pytest.raises(RequestError, match="does not say whose record b is"):
-        open_records(tmp_path / "d", patients=str(table))
+def test_the_published_halves_share_no_patient() -> None:
     assert not set(SPLITS["ds1"]) & set(SPLITS["ds2"]) and "201" not in SPLITS["ds1"]
     assert (len(SPLITS["ds1"]), len(SPLITS["ds2"])) == (21, 22), "202 is of the patient of 201"
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, random_split
 
 import brinell
 from _refusals import refused
@@ -62,7 +62,6 @@ def test_names_come_through_any_nesting(subtests):
         Subset(ConcatDataset([Subset(DS, [3, 4, 5]), DS]), [0, 1, 2, 3]),
         DataLoader(Subset(DS, range(12)), batch_size=4),
         DataLoader(ConcatDataset([DS, DS]), shuffle=True),
-        DataLoader(Subset(DS, range(12)), batch_size=5, collate_fn=lambda items: default_collate(items)),
         DataLoader(Subset(DS, range(17)), batch_size=5, drop_last=True),
         Subset(Numbered(), range(6)),
         Numbered(),

@@ -12,7 +12,7 @@ import brinell
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.inputs import models_of
-from brinell.models._copies import model_copier
+from brinell.models._content import model_copier
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import read_weights
 from brinell.models.torch import TorchModule

@@ -1,9 +1,11 @@
 """Classifiers of scikit-learn as targets: which answers, in which order, and what is refused."""
 
 import sys
+import zipfile
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_wine
@@ -17,6 +19,8 @@ from _lazy import library
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
+from brinell.engine.sources import build_source
+from brinell.engine.spelling import expand_spec
 from brinell.models.sklearn import Sklearn
 from brinell.testing import check_model
 
@@ -29,6 +33,10 @@ COLUMNS = tuple(
 )
 DOMAIN = Domain(kind="vector", shape=(13,), columns=COLUMNS)
 X = torch.from_numpy((DATA - DATA.min(0)) / np.ptp(DATA, 0)).float()
+
+
+def open_model(spec):
+    return build_source("model", expand_spec("model", spec))(DOMAIN)
 
 
 @pytest.fixture
@@ -130,10 +138,31 @@ def test_a_digest_is_of_the_file_and_of_what_is_asked(saved, tmp_path):
 
 def test_types_that_nobody_trusts_are_not_made(saved):
     forest = RandomForestClassifier(2, random_state=0).fit(DATA, NAMES)
-    with pytest.raises(RequestError, match=rf"does not trust by default \({TREE}\): .* add trusted={TREE}$"):
+    with pytest.raises(RequestError, match=rf"does not trust by default \({TREE}\): .* write (.*trusted={TREE})$") as refusal:
         saved(forest)
-    with pytest.raises(RequestError, match=rf"add trusted=other.Type\+{TREE}$"):
+    assert open_model(str(refusal.value).rpartition("write ")[2]).classes == 3, "as it is printed"
+    with pytest.raises(RequestError, match=rf"trusted=other.Type\+{TREE}$"):
         saved(forest, trusted=("other.Type",))
+
+
+def test_another_version_is_named_as_the_cause(saved, tmp_path):
+    """Where the file fails; a file of another version that works is no cause for anything."""
+    saved(LogisticRegression().fit(X.numpy(), NAMES))
+    with zipfile.ZipFile(tmp_path / "model.skops") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    version = f'\\"{sklearn.__version__}\\"'
+    for change, words in (("1.0.2", ""), ("1.0.2", '"coef_"'), (sklearn.__version__, '"coef_"')):
+        schema = parts["schema.json"].decode().replace(version, f'\\"{change}\\"')
+        schema = schema.replace(words, '"old_coef_"') if words else schema
+        with zipfile.ZipFile(tmp_path / "old.skops", "w") as archive:
+            for name, content in (parts | {"schema.json": schema.encode()}).items():
+                archive.writestr(name, content)
+        if not words:
+            assert open_model(str(tmp_path / "old.skops")).classes == 3
+            continue
+        with pytest.raises(RequestError) as error:
+            open_model(str(tmp_path / "old.skops"))
+        assert ("saved by scikit-learn 1.0.2, and" in str(error.value)) == (change == "1.0.2")
 
 
 def test_what_is_no_classifier(saved, tmp_path):

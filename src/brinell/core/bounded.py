@@ -29,7 +29,7 @@ MOST_COLUMNS = 200_000
 IN_MEMORY = 1 << 28
 """Bytes that any packed file may take in memory after unpacking."""
 ON_DISK = 1 << 31
-"""Bytes that any packed file may take in a temporary file after unpacking."""
+"""Bytes that any archive of arrays may take after unpacking."""
 RATIO = 20
 """Largest ratio of unpacked size to packed size, for files above these limits."""
 SPARE = 5 << 28

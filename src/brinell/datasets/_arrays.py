@@ -2,16 +2,15 @@
 
 import hashlib
 import math
-import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from brinell.core.data import DataInfo
-from brinell.core.domain import Column, Domain, Kind
+from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.record import Array as Array
 from brinell.datasets._labels import Labels
@@ -212,14 +211,6 @@ def blocks(x: "Array | Rows") -> Iterator[Array]:
     rows = max(1, BLOCK // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for start in range(0, len(x), rows):
         yield x[start : start + rows]
-        release(x)
-
-
-def release(x: "Array | Rows") -> None:
-    """Release the memory pages of a mapped array; the system reads them again from its cache or the file."""
-    pages = getattr(x, "_mmap", None)
-    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
-        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def domain_of(
@@ -270,32 +261,6 @@ def make_domain(subject: object, **settings: Any) -> Domain:
         raise RequestError(f"{subject}: {error}") from None
 
 
-class Part(NamedTuple):
-    """One value of vectors whose columns have different units."""
-
-    values: Array
-    """(n,) numbers as they are stored."""
-    column: Column
-    """Name and unit."""
-    bounds: tuple[float, float]
-    """Bounds of the numbers."""
-
-
-def scaled(values: Array, name: str, low: float, high: float) -> Part:
-    """A column between two bounds as numbers in [0, 1]; one that is constant stays, and no attack changes it."""
-    if low == high:
-        return Part(values, Column(name, fixed=True), (low, low + 1))
-    return Part((values - low) / (high - low), Column(name, low, high), (0.0, 1.0))
-
-
-def join_columns(parts: Sequence[Part], subject: object) -> tuple[Array, Domain]:
-    """Vectors (n, d) float32 of these columns, and their domain."""
-    low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
-    columns = tuple(part.column for part in parts)
-    domain = make_domain(subject, kind="vector", shape=(len(parts),), low=low, high=high, columns=columns)
-    return np.stack([part.values for part in parts], 1).astype(np.float32), domain
-
-
 # The data set
 
 
@@ -321,10 +286,10 @@ class Rows(ABC):
 
 
 class StoredArrays:
-    """A data set over an array that may be larger than memory: only the requested rows are read.
+    """A data set over an array, or over rows that are read on demand.
 
     Args:
-        x: (n, *stored) values, in memory or mapped.
+        x: (n, *stored) values.
         y: (n,) int64 labels.
         domain: domain of the inputs, after the division.
         groups: (n,) group of each input, such as its patient, if known.
@@ -374,7 +339,6 @@ class StoredArrays:
 
         positions = np.asarray(indices, dtype=np.int64)
         block = self._arrangement(self._x[positions])
-        release(self._x)
         x = torch.from_numpy(block.astype(np.float32, order="C"))
         x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
         if self._fixed_channels is not None:

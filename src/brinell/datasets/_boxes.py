@@ -57,9 +57,8 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
     empty = ((boxes[:, 2] <= boxes[:, 0]) | (boxes[:, 3] <= boxes[:, 1])).nonzero()[0]
     if len(empty):
         raise RequestError(
-            f"box {empty[0]} of {subject} is {_text(boxes[empty[0]])} and has no area: write x0, y0, x1, y1 with x0 < x1 and "
-            f"y0 < y1, "
-            "or drop it"
+            f"box {empty[0]} of {subject} is {_text(boxes[empty[0]])} and has no area as corners x0, y0, x1, y1: "
+            f"{_other_form(boxes, size)}"
         )
     low, high = boxes[:, :2].min(1), np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
     outside = ((low < -SLACK) | (high > SLACK)).nonzero()[0]
@@ -73,6 +72,18 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
             f"{subject} has an object of class {wrong[0]}, and there are classes 0 to {classes - 1}: name every class"
         )
     return replace(objects, boxes=np.clip(boxes, 0, [width, height, width, height]))
+
+
+def _other_form(boxes: Array, size: tuple[int, int]) -> str:
+    """What to do about boxes (k, 4) that are no corners: convert what fits into the picture otherwise."""
+    first, sides, limit = boxes[:, :2], boxes[:, 2:], np.array(size[::-1]) + SLACK
+    remedies = []
+    if (sides > 0).all():
+        if (first >= -SLACK).all() and (first + sides <= limit).all():
+            remedies.append("if they are a corner and sides, add the corner to the sides (x1 = x0 + width)")
+        if (first - sides / 2 >= -SLACK).all() and (first + sides / 2 <= limit).all():
+            remedies.append("if they are centre and sides, write centre - sides / 2 and centre + sides / 2")
+    return "; ".join(remedies) or "write x0 < x1 and y0 < y1, or drop it"
 
 
 def object_truth(objects: Sequence[Objects], subject: str) -> Truth:

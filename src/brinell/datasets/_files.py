@@ -1,12 +1,11 @@
-"""Files of arrays that are mapped into memory instead of read, for several data sets."""
+"""Files of arrays and tables, for several data sets."""
 
 import csv
-import errno
 import io
-import tempfile
+import math
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,57 +49,41 @@ def first_row(file: Path) -> list[str]:
 def read_error(subject: object, error: Exception) -> RequestError:
     """The error that states why `subject` could not be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return RequestError(f"no space left to unpack {subject} in {tempfile.gettempdir()}: free some, or set TMPDIR")
     if isinstance(error, PermissionError):
         return RequestError(f"{subject} may not be read ({reason}): check its permissions")
     return RequestError(f"{subject} is damaged or cut short ({reason}): fetch it again")
 
 
-def spill(stream: IO[bytes], subject: object, packed: int) -> IO[bytes]:
-    """The bytes of a stream in an unnamed temporary file, which disappears with its last user.
-
-    `packed` is the number of compressed bytes, which bounds the unpacked size; `subject` names the file in messages.
-    """
-    with ExitStack() as undo:
-        try:
-            file, unpacked = undo.enter_context(tempfile.TemporaryFile()), 0
-            while part := stream.read(1 << 20):
-                unpacked += len(part)
-                bounded.check_unpacked_size(unpacked, packed, subject, bounded.ON_DISK)
-                file.write(part)
-            file.seek(0)
-        except RequestError:
-            raise
-        except Exception as error:  # decoders raise whatever comes their way on damaged bytes
-            raise read_error(subject, error) from None
-        undo.pop_all()
-    return file
-
-
-def map_array(
-    file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, subject: object, order: str = "C"
+def array_of(
+    content: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, subject: object, order: str = "C"
 ) -> Array:
-    """An array over the bytes of a file; nothing is read yet."""
+    """An array of some shape in the bytes of a file."""
     if min(shape, default=1) < 0 or not dtype.itemsize:
         raise RequestError(f"{subject} is damaged: its shape is {shape} and its type {dtype}; fetch it again")
     if 0 in shape:
         raise RequestError(f"{subject} has shape {shape} and holds nothing: there is nothing to audit")
-    end = file.seek(0, 2)
-    need = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
-    if end < need:
-        raise RequestError(f"{subject} is cut short: {end} bytes where {need} are needed; fetch it again")
-    return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape, order="F" if order == "F" else "C")
+    count = math.prod(shape)
+    if len(content) < offset + dtype.itemsize * count:
+        need = offset + dtype.itemsize * count
+        raise RequestError(f"{subject} is cut short: {len(content)} bytes where {need} are needed; fetch it again")
+    return np.frombuffer(content, dtype, count, offset).reshape(shape, order="F" if order == "F" else "C")
 
 
-def map_npy(file: IO[bytes], subject: object) -> Array:
-    """The array of a `.npy` file. A pickle is never loaded."""
+def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
+    """An array of a NumPy archive; refuses damage, pickled objects, and undue growth."""
+    subject = f"array {name} of {file}"
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
-        version = np.lib.format.read_magic(file)
+        entry = archive.getinfo(name + ".npy")
+        bounded.check_unpacked_size(entry.file_size, entry.compress_size, subject, bounded.ON_DISK)
+        content = archive.read(entry)
+        stream = io.BytesIO(content)
+        version = np.lib.format.read_magic(stream)
         if version not in readers:
             raise ValueError(f"format version {version}")
-        shape, fortran, dtype = readers[version](file)
+        shape, fortran, dtype = readers[version](stream)
+    except RequestError:
+        raise
     except Exception as error:  # the header is Python that numpy reads, and it raises whatever comes its way
         raise read_error(subject, error) from None
     if dtype.hasobject:
@@ -109,18 +92,4 @@ def map_npy(file: IO[bytes], subject: object) -> Array:
         )
     if not shape:
         raise RequestError(f"{subject} is a single value, not an array")
-    return map_array(file, dtype, shape, file.tell(), subject, "F" if fortran else "C")
-
-
-def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
-    """An array of a NumPy archive, unpacked into a temporary file and mapped; refuses damage, objects, and undue growth."""
-    subject = f"array {name} of {file}"
-    try:
-        entry = archive.getinfo(name + ".npy")
-        bounded.check_unpacked_size(entry.file_size, entry.compress_size, subject, bounded.ON_DISK)
-        with archive.open(entry) as member, spill(member, subject, entry.compress_size) as unpacked:
-            return map_npy(unpacked, subject)
-    except RequestError:
-        raise
-    except Exception as error:
-        raise read_error(subject, error) from None
+    return array_of(content, dtype, shape, stream.tell(), subject, "F" if fortran else "C")

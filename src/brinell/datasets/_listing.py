@@ -186,11 +186,15 @@ class Pictures(Rows):
         return pixels.reshape(height, width, -1).transpose(2, 0, 1)
 
 
-def size_of(file: Path) -> tuple[int, int]:
-    """Height and width of a picture, upright by its EXIF orientation."""
-    with open_picture(file) as image:
-        width, height = image.size
-        return (width, height) if image.getexif().get(ORIENTATION, 1) >= SIDEWAYS else (height, width)
+def sizes_of(files: Sequence[Path]) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
+    """Height and width of each picture, upright by its EXIF orientation, and a note on those that lie on a side."""
+    sizes, turned = [], 0
+    for file in files:
+        with open_picture(file) as image:
+            orientation = image.getexif().get(ORIENTATION, 1)
+            sizes.append(image.size if orientation >= SIDEWAYS else image.size[::-1])
+            turned += orientation != 1
+    return sizes, (f"{turned} of {len(files)} pictures are turned upright by their EXIF orientation",) if turned else ()
 
 
 def one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str) -> tuple[int, int]:

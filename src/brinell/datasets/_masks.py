@@ -36,6 +36,11 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
             )
     if largest < 0:
         raise RequestError(f"no mask of {subject} has a pixel of any class: there is nothing to audit")
+    if largest == 0 and any((mask == IGNORED).any() for mask in masks):
+        raise RequestError(
+            f"the masks of {subject} hold 0 and {IGNORED} alone, and {IGNORED} marks pixels that no figure counts: write 1 in "
+            f"place of {IGNORED} if it is a class"
+        )
     if names is None:
         return tuple(map(str, range(largest + 1)))
     if len(names) > MOST or len(set(names)) < len(names):

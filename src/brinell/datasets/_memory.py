@@ -7,7 +7,7 @@ of different sizes.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -33,12 +33,11 @@ from brinell.datasets._arrays import (
     arrange,
     blocks,
     domain_of,
-    join_columns,
     kind_of,
     reading_note,
-    scaled,
 )
 from brinell.datasets._boxes import check_objects, make_objects, object_truth
+from brinell.datasets._columns import vectors_of
 from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, encode_labels
 from brinell.datasets._masks import check_masks, mask_truth
 
@@ -113,21 +112,24 @@ def from_arrays(
         raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
     plain: Any = bounds.tolist() if isinstance(bounds, np.ndarray | Tensor) else bounds
     pair = [float(end) for end in plain] if _is_pair(plain) else None
-    by_column = bool(source.columns) or (bounds is not None and arrangement.kind == "vector" and pair is None)
+    by_column = source.columns is not None or (bounds is not None and arrangement.kind == "vector" and pair is None)
     divisor = 1.0
     if divide is not None and (domain is not None or by_column):
         raise RequestError("divide is for inputs of one scale without a domain: divide the inputs, or leave it out")
     if domain is not None:
         _check_bounds(inputs, domain)
     elif by_column:
-        inputs, domain = _scale_columns(inputs, source.columns, plain)
-        notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
+        columns = source.columns
+        if columns is None:
+            columns = {str(number): column for number, column in enumerate(np.asarray(inputs[:], dtype=np.float64).T)}
+        inputs, domain, of_columns = vectors_of(columns, _bounds_of_columns(list(columns), plain), (), "the array of inputs")
+        notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units", *of_columns)
     elif bounds is not None and pair is None:
         raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
     else:
         low, high = pair or (None, None)
         domain, divisor = domain_of(inputs, arrangement, low=low, high=high, divide=divide)
-        if (kind, layout, source.columns) == (None, None, ()):
+        if (kind, layout) == (None, None):
             notes += reading_note(inputs, arrangement)
     truth, parts = None, list[Array]()
     if masks is not None:
@@ -222,26 +224,17 @@ def _check_bounds(x: "Array | Rows", domain: Domain) -> None:
             )
 
 
-def _scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
-    """Scale vectors with separate units to [0, 1], column by column; columns that are constant are fixed."""
-    values = np.array(x[:], dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
-    names = names or tuple(map(str, range(values.shape[1])))
+def _bounds_of_columns(names: list[str], bounds: Any) -> dict[str, tuple[float, float]]:
+    """The bounds of columns, where some are given."""
     if bounds is None or (isinstance(bounds, str) and bounds == "columns"):
-        minimum, maximum = values.min(0), values.max(0)
-    else:
-        try:
-            minimum, maximum = (np.broadcast_to(np.asarray(end, dtype=np.float64), values.shape[1:]) for end in bounds)
-        except (TypeError, ValueError):
-            width = values.shape[1]
-            raise RequestError(
-                f"bounds are (low, high), each a number or one for each of {width} columns, or 'columns'"
-            ) from None
-    if outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
-        raise RequestError(f"column {names[outside[0]]} holds values outside of its bounds: widen them")
-    ends = zip(values.T, names, minimum.tolist(), maximum.tolist(), strict=True)
-    return join_columns([scaled(*column) for column in ends], "the array of inputs")
+        return {}
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), len(names)).tolist() for end in bounds)
+    except (TypeError, ValueError):
+        raise RequestError(
+            f"bounds are (low, high), each a number or one for each of {len(names)} columns, or 'columns'"
+        ) from None
+    return dict(zip(names, zip(low, high, strict=True), strict=True))
 
 
 # What was given, as inputs and labels
@@ -256,8 +249,8 @@ class _Source(NamedTuple):
     """(n,) numbers or texts."""
     classes: tuple[str, ...] = ()
     """Names of the classes, where the object has any."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of a data frame."""
+    columns: dict[str, Array] | None = None
+    """The columns of a data frame."""
     notes: tuple[str, ...] = ()
     """Decisions that were made because the user left them open."""
     layout: Layout | None = None
@@ -271,16 +264,25 @@ def _read(x: Any, y: Any = None) -> _Source:
     elif y is None:
         return _read_object(x)
     if hasattr(x, "dtypes") and hasattr(x, "to_numpy"):  # a data frame
-        types = {str(name): dtype for name, dtype in x.dtypes.items()}
-        if texts := [name for name, dtype in types.items() if getattr(dtype, "kind", "O") not in "iuf"]:
-            raise RequestError(
-                f"column {texts[0]!r} of the data frame holds no numbers: encode it, or save the frame and name it "
-                "table:FILE.csv, which keeps categories as they are"
-            )
-        return _Source(x.to_numpy(dtype=np.float64), _labels(y), columns=tuple(types))
+        return _Source(np.empty(x.shape, np.float32), _labels(y), columns=_columns_of_frame(x))
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
         raise RequestError(f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])")
     return _Source(as_array(x, "inputs"), _labels(y))
+
+
+def _columns_of_frame(frame: Any) -> dict[str, Array]:
+    """The columns of a data frame: numbers, truth values, or texts of anything else."""
+    columns = {}
+    for place, name in enumerate(map(str, frame.columns)):
+        column = frame.iloc[:, place]
+        if missing := int(column.isna().sum()):
+            raise RequestError(
+                f"column {name!r} of the data frame has no value in {missing} of {len(frame)} rows: fill it, or leave those rows "
+                "out of frame and labels"
+            )
+        kind = getattr(column.dtype, "kind", "O")
+        columns[name] = column.to_numpy(dtype={"b": bool, "O": str}.get(kind, np.float64) if kind in "biufO" else str)
+    return columns
 
 
 def _read_object(data: Any) -> _Source:
@@ -301,7 +303,7 @@ def _read_object(data: Any) -> _Source:
     if isinstance(data, torch_data.TensorDataset) and len(data.tensors) == 2:
         return _read(*data.tensors)
     if isinstance(data, torch_data.IterableDataset):
-        return _read_stream(data, "the IterableDataset", batched=False)
+        raise RequestError("an IterableDataset has no length and no places: give its arrays as (x, y)")
     if (metadata := metadata_of(data)) is not None:
         return _read_maite(data, metadata.classes)
     items = Items(data)
@@ -343,7 +345,7 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
     soft = sum(is_soft for _, _, is_soft in targets)
     notes = (f"{soft} of {len(targets)} targets are distributions over classes: the largest score counts",) if soft else ()
     return _Source(
-        items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), (), notes, "first"
+        items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), None, notes, "first"
     )
 
 
@@ -380,51 +382,16 @@ def _read_hugging_face(dataset: Any) -> _Source:
 
 
 def _read_loader(loader: Any) -> _Source:
-    """The samples of a DataLoader: those of its data set if it shows each of them unchanged, else those that it yields."""
+    """The samples of a DataLoader's data set, in its own order."""
     sampler = type(loader.sampler).__name__
-    stream = isinstance(loader.dataset, torch_data.IterableDataset)
-    if loader.collate_fn is torch_data.default_collate and sampler in ("SequentialSampler", "RandomSampler") and not stream:
-        n = len(loader.dataset)
-        is_permutation = len(loader.sampler) == n and not getattr(loader.sampler, "replacement", False)
-        if is_permutation and not (loader.drop_last and loader.batch_size and n % loader.batch_size):
-            source = _read_object(loader.dataset)
-            note = f"the samples of the DataLoader's data set, in its own order and not in that of the {sampler}"
-            return source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
-    if sampler != "SequentialSampler" and not stream:
+    is_plain = loader.collate_fn is torch_data.default_collate and sampler in ("SequentialSampler", "RandomSampler")
+    if not is_plain or getattr(loader.sampler, "replacement", False) or not hasattr(loader.dataset, "__len__"):
         raise RequestError(
-            f"the DataLoader draws its samples by a {sampler}, in another order each time: give one with shuffle=False, or its "
-            "data set"
+            f"the DataLoader draws its samples by a {sampler}, or changes them: give its data set, or their arrays as (x, y)"
         )
-    return _read_stream(loader, "the DataLoader", batched=True)._replace(classes=_names_in(loader.dataset))
-
-
-def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> _Source:
-    inputs: list[Array] = []
-    labels: list[Array] = []
-    items = iter(stream)
-    while True:
-        try:
-            item = next(items)
-        except StopIteration:
-            break
-        except BaseException as error:
-            if not is_foreign(error):
-                raise
-            raise RequestError(f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})") from None
-        if len(inputs) == MOST_COUNT:
-            raise RequestError(f"{subject} yields more than {MOST_COUNT:,} items: give a part of it")
-        pair = _columns_of(item, "the dict") if isinstance(item, Mapping) else item
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise RequestError(f"{subject} yields {_parts_text(item)}, and no (inputs, labels): give a loader of (x, y)")
-        x, y = as_array(pair[0], "inputs"), _labels(pair[1])
-        inputs.append(x if batched else x[None])
-        labels.append(np.atleast_1d(y))
-    if not inputs:
-        raise RequestError(f"{subject} is empty: there is nothing to audit")
-    if len(shapes := {x.shape[1:] for x in inputs}) > 1:
-        shapes_text = ", ".join(map(str, sorted(shapes)[:3]))
-        raise RequestError(f"{subject} yields inputs of different shapes ({shapes_text}): bring them to one size")
-    return _Source(np.concatenate(inputs), np.concatenate(labels), notes=(f"{subject} was read once, into memory",))
+    source = _read_object(loader.dataset)
+    note = f"the samples of the DataLoader's data set, in its own order and not in that of the {sampler}"
+    return source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
 
 
 class Items(Rows):

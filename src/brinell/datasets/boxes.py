@@ -20,7 +20,7 @@ from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
-from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, size_of
+from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, sizes_of
 
 __all__ = ["Boxes"]
 
@@ -47,7 +47,7 @@ class Boxes:
         if not pictures or not classes:
             raise RequestError(f"{folder} lists {len(pictures)} pictures and {len(classes)} classes: list at least one of each")
         files = [picture_path(folder, annotation.file, f"the annotations of {folder}") for annotation in pictures]
-        sizes = list(map(size_of, files))
+        sizes, notes = sizes_of(files)
         objects = [
             check_objects(annotation.objects, size, len(classes), f"{annotation.file} in {folder}")
             for annotation, size in zip(pictures, sizes, strict=True)
@@ -65,6 +65,7 @@ class Boxes:
             info=DataInfo(
                 names=tuple(annotation.file for annotation in pictures),
                 truth=object_truth(objects, str(folder)),
+                notes=notes,
             ),
             digest=lambda: digest_of(
                 json.dumps([domain.text(), "boxes", list(classes)]),

@@ -1,17 +1,16 @@
 """`cifar10:DIR`: CIFAR-10 from the original files, the python batches or the binary version.
 
 Source and format: https://www.cs.toronto.edu/~kriz/cifar.html. The python batches are pickles, of which only the published ones
-are read. Pixels stay on disk (those of the python batches in a temporary file) and are mapped.
+are read.
 """
 
 import hashlib
 import io
 import pickle  # noqa: TID251  the published files alone, by their digests
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
-from brinell.datasets._files import map_array, missing_originals_error, read_error
+from brinell.datasets._files import missing_originals_error
 from brinell.datasets._labels import check_labels, class_names
 
 __all__ = ["Cifar10"]
@@ -41,7 +40,7 @@ PUBLISHED = {
 }
 """MD5 of the published pickles."""
 MOST_BATCH = 1 << 25
-"""Maximum size of a pickle in bytes."""
+"""Maximum size of a batch in bytes."""
 MOST_NAMES = 1 << 20
 """Maximum size of the file of class names in bytes."""
 
@@ -84,33 +83,24 @@ class Cifar10:
 
 
 def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
-    """Records of one byte of label and 3,072 of pixels; several files are joined in a temporary one."""
-    with tempfile.TemporaryFile() as joined:
-        for path in files:
-            with bounded.open_regular(path) as file:
-                records = _records(file, path)
-            if len(files) > 1:
-                _append(joined, records, path)
-        records = records if len(files) == 1 else _records(joined, files[0].parent)
-    return records[:, 1:], np.array(records[:, 0])
+    """Records of one byte of label and 3,072 of pixels."""
+    records = np.concatenate([_records(path) for path in files])
+    return records[:, 1:], records[:, 0]
 
 
-def _records(file: IO[bytes], path: Path) -> Array:
-    size = file.seek(0, 2)
-    if size == 0 or size % (1 + PIXELS):
-        raise RequestError(f"{path} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
-    return map_array(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, path)
+def _records(path: Path) -> Array:
+    content = bounded.read(path, MOST_BATCH)
+    if not content or len(content) % (1 + PIXELS):
+        raise RequestError(
+            f"{path} has {len(content)} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again"
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
 
 
 def _python(files: Sequence[Path]) -> tuple[Array, Array]:
-    """The pixels of the batches one after another in a temporary file, and all labels."""
-    labels: list[int] = []
-    with tempfile.TemporaryFile() as pixels:
-        for path in files:
-            batch = _unpickle(path)
-            labels += batch["labels"]
-            _append(pixels, batch["data"], path)
-        return map_array(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent), np.array(labels)
+    """The pixels and labels of the batches one after another."""
+    batches = [_unpickle(path) for path in files]
+    return np.concatenate([batch["data"] for batch in batches]), np.concatenate([batch["labels"] for batch in batches])
 
 
 class _Unpickler(pickle.Unpickler):
@@ -133,14 +123,6 @@ def _unpickle(path: Path) -> Any:
             "or save images and labels by numpy.savez('FILE.npz', x=images, y=labels)"
         )
     return _Unpickler(io.BytesIO(content), encoding="latin1").load()
-
-
-def _append(file: IO[bytes], data: Array, path: Path) -> None:
-    try:
-        file.write(np.ascontiguousarray(data).data)
-        file.flush()
-    except OSError as error:
-        raise read_error(path, error) from None
 
 
 def _names(folder: Path) -> Sequence[object]:

@@ -23,6 +23,7 @@ from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
+from brinell.datasets._columns import complete_rows
 from brinell.datasets._files import first_row
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 
@@ -67,13 +68,15 @@ class EcgCsv:
         file = existing_path(self.path, "file", "ecg-csv:FILE")
         table = _read(file)
         label, values = self._columns(table, file)
-        rows, remarks = self._complete(table, [*values, label, *([self.groups] if self.groups else [])], file)
+        names = [*values, label, *([self.groups] if self.groups else [])]
+        empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
+        rows, skipped = complete_rows(empty, self.missing, file, int(table.header))
         x = np.stack([_values(table, name, file)[rows] for name in values], 1)
         column = table.cells.column(label).to_numpy(zero_copy_only=False)[rows]
         texts = column if column.dtype.kind in "iuf" else column.astype(str)
-        codes, names, _ = encode_labels(texts, self.classes or None)
+        codes, named, _ = encode_labels(texts, self.classes or None)
         labels = check_labels(codes, len(codes), f"the column of labels of {file}")
-        classes = class_names(names, labels, "the option classes=")
+        classes = class_names(named, labels, "the option classes=")
         groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
@@ -86,7 +89,10 @@ class EcgCsv:
             arrangement=arrangement,
             domain=domain,
             classes=classes,
-            info=DataInfo(sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None, remarks=tuple(remarks)),
+            info=DataInfo(
+                sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None,
+                remarks=(Remark(ROWS_LEFT_OUT, skipped),) * bool(skipped),
+            ),
         )
 
     def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
@@ -102,21 +108,6 @@ class EcgCsv:
         if not values:
             raise RequestError(f"{file} has no column of values beside its label: one row holds one beat")
         return label, values
-
-    def _complete(self, table: "_Table", names: list[str], file: Path) -> tuple[Array, list[Remark]]:
-        empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
-        holes = np.any(list(empty.values()), axis=0)
-        if not holes.any():
-            return np.arange(len(holes)), []
-        row = int(holes.argmax())
-        line, name = row + 1 + table.header, next(name for name in names if empty[name][row])
-        problem = f"{file} has no value in column {name} of line {line}"
-        if self.missing == "refuse":
-            raise RequestError(f"{problem}: correct the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
-        if holes.all():
-            raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
-        text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line {line}): skipped"
-        return np.flatnonzero(~holes), [Remark(ROWS_LEFT_OUT, text)]
 
 
 class _Table(NamedTuple):

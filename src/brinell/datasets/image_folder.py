@@ -15,7 +15,7 @@ from brinell.core.domain import Domain
 from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
-from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, size_of
+from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, sizes_of
 
 __all__ = ["ImageFolder"]
 
@@ -45,7 +45,8 @@ class ImageFolder:
         folder = existing_path(self.path, "folder", "image-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "pictures", "images")
         remedy = "size=224 (shorter side, then centre crop)"
-        size = (self.size, self.size) if self.size else one_size(listing.files, list(map(size_of, listing.files)), remedy)
+        sizes, notes = ([(self.size, self.size)], ()) if self.size else sizes_of(listing.files)
+        size = one_size(listing.files[: len(sizes)], sizes, remedy)
         domain = Domain(kind="image", shape=(len(self.mode), *size), levels=256)
         settings = f"{domain.text()} {self.mode} {bool(self.size)}"
         return StoredArrays(
@@ -55,7 +56,7 @@ class ImageFolder:
             domain=domain,
             classes=listing.classes,
             divisor=255.0,
-            info=DataInfo(names=tuple(_name(file, folder) for file in listing.files)),
+            info=DataInfo(names=tuple(_name(file, folder) for file in listing.files), notes=notes),
             digest=lambda: digest_of(settings, [listing.labels], listing.files),
         )
 

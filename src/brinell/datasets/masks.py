@@ -21,7 +21,7 @@ from brinell.core.settings import at_least, at_most
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import npz_array, read_error
-from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, size_of
+from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, sizes_of
 from brinell.datasets._masks import check_masks, mask_truth
 
 __all__ = ["Masks"]
@@ -53,8 +53,9 @@ class Masks:
             files, masks, classes = self._archive(folder)
         else:
             files, masks, classes = self._pictures(folder)
-        for file, mask in zip(files, masks, strict=True):
-            if (size := size_of(file)) != mask.shape:
+        sizes, notes = sizes_of(files)
+        for file, size, mask in zip(files, sizes, masks, strict=True):
+            if size != mask.shape:
                 raise RequestError(
                     f"{file} is {size[1]} x {size[0]} pixels and its mask {mask.shape[1]} x {mask.shape[0]}: give each picture a "
                     "mask of its own size"
@@ -74,6 +75,7 @@ class Masks:
             info=DataInfo(
                 names=tuple(file.name for file in files),
                 truth=mask_truth(stored),
+                notes=notes,
             ),
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )

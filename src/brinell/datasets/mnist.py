@@ -1,13 +1,14 @@
 """`mnist:DIR`: MNIST, or a data set in its form (Fashion-MNIST, ...), from the original idx files, packed by gzip or not.
 
-Format: http://yann.lecun.com/exdb/mnist, "the IDX file format". Files are mapped, packed ones after unpacking to a temporary one.
+Format: http://yann.lecun.com/exdb/mnist, "the IDX file format".
 """
 
 import gzip
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange
-from brinell.datasets._files import map_array, missing_originals_error, read_error, spill
+from brinell.datasets._files import array_of, missing_originals_error, read_error
 from brinell.datasets._labels import check_labels
 
 __all__ = ["Mnist"]
@@ -43,7 +44,7 @@ class Mnist:
         folder = existing_path(self.path, "folder", "mnist:DIR")
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
-        x, y = _idx(images, 3), np.array(_idx(labels, 1))
+        x, y = _idx(images, 3), _idx(labels, 1)
         y = check_labels(y, len(x), str(labels))
         if y.max() > 9:
             raise RequestError(f"{labels} holds the label {y.max()}, but MNIST has the classes 0 to 9: fetch it again")
@@ -70,18 +71,14 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 
 
 def _idx(file: Path, axes: int) -> Array:
+    most = max(bounded.IN_MEMORY, bounded.RATIO * file.stat().st_size)
     try:
-        if file.suffix == ".gz":
-            with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file, file.stat().st_size) as unpacked:
-                return _map(unpacked, file, axes)
-        with bounded.open_regular(file) as plain:
-            return _map(plain, file, axes)
-    except OSError as error:
+        with gzip.open(file) if file.suffix == ".gz" else bounded.open_regular(file) as stream:
+            content = stream.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise read_error(file, error) from None
-
-
-def _map(stream: IO[bytes], file: Path, axes: int) -> Array:
-    head = stream.read(4 + 4 * axes)
+    bounded.check_unpacked_size(len(content), file.stat().st_size, file)
+    head = content[: 4 + 4 * axes]
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
         raise RequestError(f"{file} is no idx file of bytes with {axes} axes (it starts with {head[:4].hex()}): fetch it again")
-    return map_array(stream, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), 4 + 4 * axes, file)
+    return array_of(content, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), len(head), file)

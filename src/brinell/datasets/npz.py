@@ -4,8 +4,7 @@ Inputs are called x, images, clips or beats_uV, labels y or labels, class names 
 arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide=, or by the number divide of the archive, and must then
 lie in [0, 1] or between the options low= and high=. Channels may be last or first. For signals, fs (values per second) and
 r_index (the value at second 0) are read if the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`,
-`brinell.datasets._rhythm`): further channels, which no attack changes. Each array is unpacked into a temporary file and mapped,
-so an archive may be larger than memory.
+`brinell.datasets._rhythm`): further channels, which no attack changes.
 """
 
 import io
@@ -23,7 +22,7 @@ from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
-from brinell.datasets._arrays import Arrangement, Array, Layout, Rows, StoredArrays, arrange, domain_of, reading_note
+from brinell.datasets._arrays import Arrangement, Array, Layout, StoredArrays, arrange, domain_of, reading_note
 from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
@@ -127,7 +126,7 @@ class Npz:
             domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
-            x=x if rows is None else _SelectedRows(x, rows),
+            x=x if rows is None else x[rows],
             y=labels if rows is None else labels[rows],
             groups=None if groups is None else groups[rows],
             arrangement=arrangement,
@@ -156,17 +155,6 @@ class Npz:
             return Sampling(rate=rate, unit=self.unit, start=-numbers.get("r_index", 0.0) / (rate or 1.0))
         except ValueError as error:
             raise RequestError(f"{file}: {error}; give the option rate=") from None
-
-
-class _SelectedRows(Rows):
-    """Selected rows of a stored array, in a given order."""
-
-    def __init__(self, x: Array, rows: Array) -> None:
-        super().__init__(len(rows), x.shape[1:], x.dtype)
-        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
-
-    def row(self, index: int) -> Array:
-        return np.asarray(self._x[self._rows[index]])
 
 
 def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, option: str) -> str:

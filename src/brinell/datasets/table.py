@@ -1,11 +1,10 @@
 """`table:FILE?label=COLUMN`: feature vectors from a CSV or Parquet file, one per row.
 
 Numbers are scaled from their bounds to [0, 1], so a budget is a share of a column's range, and one eps means the same in every
-column. A model gets the columns in their original units (`Domain.in_units`). Bounds are given by the user; by default they are
-the smallest and the largest value in the file. Columns of text or of truth values are categories: ordinal coding numbers the
-sorted values from 0, one-hot coding makes a column of 0 and 1 for each value. No attack changes a category, a column named by
-`fixed`, or a constant column; such columns keep their units. Numbers that code categories (`categorical`) stay unchanged under
-ordinal coding.
+column. A model gets the columns in their original units (`Domain.in_units`), and an estimator that was fitted on a data frame
+the texts of its categories. Bounds are given by the user; by default they are the smallest and the largest value in the file.
+Columns of text or of truth values are categories, coded by their sorted values from 0. No attack changes a category, a column
+named by `fixed`, or a constant column; such columns keep their units.
 """
 
 import math
@@ -20,12 +19,13 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from brinell.core import bounded
+from brinell.core.checks import ROWS_LEFT_OUT
 from brinell.core.class_names import check_unique
-from brinell.core.data import DataInfo, Dataset
-from brinell.core.domain import Column
+from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
-from brinell.datasets._arrays import Array, Part, StoredArrays, join_columns, scaled
+from brinell.datasets._arrays import Array, StoredArrays
+from brinell.datasets._columns import complete_rows, first_names, text_of, vectors_of
 from brinell.datasets._files import first_row
 from brinell.datasets._labels import Labels
 
@@ -33,8 +33,6 @@ __all__ = ["Table"]
 
 LABELS = ("label", "target", "class", "y")
 SPEC = "table:FILE?label=COLUMN"
-MOST_NAMES = 8
-"""Maximum number of columns that a note names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +49,10 @@ class Table:
     """Columns to leave out, joined by +, such as row numbers or names."""
     fixed: tuple[str, ...] = ()
     """Columns that no attack may change, in addition to the categories."""
-    categorical: tuple[str, ...] = ()
-    """Columns of numbers that code categories."""
-    free: tuple[str, ...] = ()
-    """Categories that an attack may change anyway, as numbers between the codes."""
-    encode: Literal["ordinal", "one-hot"] = "ordinal"
-    """Encoding of categories: one column of codes, or one of 0 and 1 for each value."""
     bounds: tuple[str, ...] = ()
     """COLUMN:LOW:HIGH, joined by +: range of a column; by default its range in the file."""
+    missing: Literal["refuse", "skip"] = "refuse"
+    """Treatment of a row with a missing value: refuse the file, or skip the row and report the number of such rows."""
 
     def __call__(self) -> Dataset:
         """Read the file."""
@@ -68,34 +62,22 @@ class Table:
         others = [name for name in table.column_names if name != label]
         features = [name for name in others if name not in self.drop]
         bounds = dict(map(_parse_bounds, self.bounds))
-        options = {"drop": self.drop, "fixed": self.fixed, "categorical": self.categorical, "free": self.free, "bounds": bounds}
-        for option, names in options.items():
+        for option, names in {"drop": self.drop, "fixed": self.fixed, "bounds": bounds}.items():
             columns_of_file = others if option == "drop" else features
             if unknown := [name for name in names if name not in columns_of_file]:
                 raise RequestError(
-                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(columns_of_file)}"
+                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {first_names(columns_of_file)}"
                 )
         if not features:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
-        y, classes = self._labels(_values(table, label, file), label, file)
-        parts = [part for name in features for part in self._column(name, _values(table, name, file), bounds, file)]
-        x, domain = join_columns(parts, file)
-        notes = {
-            "bounds are the least and the largest value in the file for": [
-                part for part in parts if not part.column.fixed and part.column.name not in (*bounds, *self.free)
-            ],
-            "no attack changes": [part for part in parts if part.column.fixed],
-        }
-        return StoredArrays(
-            name=file.stem,
-            x=x,
-            y=y,
-            domain=domain,
-            classes=classes,
-            info=DataInfo(
-                notes=tuple(f"{text} {_first_names([part.column.name for part in of])}" for text, of in notes.items() if of)
-            ),
-        )
+        columns = {name: _column(table, name, file) for name in [*features, label]}
+        rows, skipped = complete_rows({name: empty for name, (_, empty) in columns.items()}, self.missing, file)
+        values = {name: column.take(rows).to_numpy(zero_copy_only=False) for name, (column, _) in columns.items()}
+        y, classes = self._labels(values.pop(label), label, file)
+        x, domain, notes = vectors_of(values, bounds, self.fixed, file)
+        remarks = (Remark(ROWS_LEFT_OUT, skipped),) if skipped else ()
+        info = DataInfo(notes=notes, remarks=remarks)
+        return StoredArrays(name=file.stem, x=x, y=y, domain=domain, classes=classes, info=info)
 
     def _label(self, table: pa.Table, file: Path) -> str:
         names = table.column_names
@@ -105,50 +87,17 @@ class Table:
             if name in names:
                 return name
         expected = repr(self.label) if self.label else " or ".join(LABELS)
-        raise RequestError(f"{file} has no column {expected}; it has {_first_names(names)}: name that of the classes, {SPEC}")
+        raise RequestError(f"{file} has no column {expected}; it has {first_names(names)}: name that of the classes, {SPEC}")
 
     def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
         classes, y = np.unique(values, return_inverse=True)
-        names = [_text(value) for value in classes]
+        names = [text_of(value) for value in classes]
         if not self.classes:
             return y.astype(np.int64).reshape(-1), tuple(names)
         check_unique(self.classes, "the option classes=")
         if missing := [name for name in names if name not in self.classes]:
             raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
         return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
-
-    def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list[Part]:
-        category = values.dtype.kind not in "iuf" or name in self.categorical
-        if category and (values.dtype.kind not in "iuf" or self.encode == "one-hot"):
-            if name in bounds:
-                raise RequestError(f"bounds= names {name!r} of {file}, which holds categories: they have none")
-            return self._category(name, values)
-        if not np.isfinite(values.astype(np.float64)).all():
-            raise RequestError(f"column {name} of {file} holds NaN or infinity: fill those rows or leave them out")
-        x = values.astype(np.float64)
-        low, high = bounds.get(name, (float(x.min()), float(x.max())))
-        if x.min() < low or x.max() > high:
-            row = int(np.flatnonzero((x < low) | (x > high))[0])
-            raise RequestError(
-                f"column {name} of {file} holds {x[row]:g} in row {row + 1}, outside its bounds {low:g} to {high:g}: widen them"
-            )
-        if low < high and (name in self.fixed or (category and name not in self.free)):
-            return [Part(x, Column(name, fixed=True), (low, high))]
-        return [scaled(x, name, low, high)]
-
-    def _category(self, name: str, values: Array) -> list[Part]:
-        """Codes of texts and truth values, or a column for each value."""
-        categories, codes = np.unique(values, return_inverse=True)
-        codes, texts = codes.reshape(-1), tuple(_text(value) for value in categories)
-        fixed = name not in self.free
-        if self.encode == "one-hot":
-            return [
-                Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0)) for code, text in enumerate(texts)
-            ]
-        largest_code, category_names = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
-        if fixed:
-            return [Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code))]
-        return [Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0))]
 
 
 def _read(file: Path) -> pa.Table:
@@ -187,8 +136,8 @@ def _parquet(file: Path) -> pa.Table:
     return table
 
 
-def _values(table: pa.Table, name: str, file: Path) -> Array:
-    """(n,) numbers, truth values or texts of a column, none missing."""
+def _column(table: pa.Table, name: str, file: Path) -> tuple[Any, Array]:
+    """A column of numbers, truth values or texts, and which rows (n,) bool have no value."""
     column = table[name].combine_chunks()
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -201,14 +150,7 @@ def _values(table: pa.Table, name: str, file: Path) -> Array:
     empty = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     if _is_text(kind):
         empty |= np.array([text is not None and not text.strip() for text in column.to_pylist()])
-    if empty.any():
-        rows = np.flatnonzero(empty)
-        raise RequestError(
-            f"column {name} of {file} has no value in row {rows[0] + 1} ({len(rows)} of {len(empty)} rows): fill it, leave those "
-            f"rows out, or drop={name}"
-        )
-    values: Array = column.to_numpy(zero_copy_only=False)
-    return values
+    return column, empty
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -224,14 +166,3 @@ def _parse_bounds(text: str) -> tuple[str, tuple[float, float]]:
     except ValueError:
         pass
     raise RequestError(f"bounds={text}: write COLUMN:LOW:HIGH, the lower bound first, and + between columns")
-
-
-def _text(value: Any) -> str:
-    """A class or category as text: whole numbers without a point, whatever type the file has."""
-    if isinstance(value, float | np.floating):
-        return f"{value:.12g}"
-    return str(value)
-
-
-def _first_names(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")

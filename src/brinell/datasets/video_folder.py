@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -39,7 +39,6 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm,mpeg,mpegts,mpegvideo,asf,f
 """Containers that FFmpeg may recognise, whatever the file is called; none of them refers to other files."""
 OPENING = 20.0
 """Maximum number of seconds for opening a file."""
-Sampling = Literal["uniform", "random"]
 
 
 class UnreadableError(SampleError):
@@ -57,17 +56,13 @@ class VideoFolder:
     stride: int = 2
     """Distance of a clip's frames in the video; 1 takes consecutive frames."""
     clips: int = 1
-    """Number of clips of each video; each is a separate sample."""
-    sampling: Sampling = "uniform"
-    """uniform: the middle of the video, or positions at even distances; random: any positions."""
-    seed: int = 0
-    """Seed of random sampling."""
+    """Number of clips of each video, at even distances; each is a separate sample."""
     size: int = 112
     """Resize the shorter side to this many pixels and crop the centre; 0 keeps the frames unchanged, which must have one size.
     """
 
     def __post_init__(self) -> None:
-        at_least(self, frames=1, stride=1, clips=1, seed=0, size=0)
+        at_least(self, frames=1, stride=1, clips=1, size=0)
         at_most(self, frames=10_000, clips=10_000, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
@@ -78,7 +73,7 @@ class VideoFolder:
         sides = (self.size, self.size) if self.size else _first_size(listing.files)
         domain = Domain(kind="video", shape=(3, self.frames, *sides), levels=256)
         clips = _Clips(listing.files, domain.shape, self)
-        settings = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.sampling} {self.seed} {self.size}"
+        settings = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.size}"
         return StoredArrays(
             name=folder.resolve().name,
             x=clips,
@@ -162,14 +157,7 @@ class _Clips(Rows):
                 f"{file} has {count} frames, and a clip of {settings.frames} frames at stride {settings.stride} needs {spans}; "
                 "take fewer frames, a smaller stride, or leave it out"
             )
-        if settings.sampling == "random":
-            import torch
-
-            from brinell.core.streams import Streams
-
-            start = int(Streams.of(settings.seed, torch.tensor([index])).fold("clip").integers(latest + 1))
-        else:
-            start = latest * (2 * (index % settings.clips) + 1) // (2 * settings.clips)
+        start = latest * (2 * (index % settings.clips) + 1) // (2 * settings.clips)
         return range(start, start + spans, settings.stride)
 
     def _pixels(self, frame: Any, file: Path) -> Array:

@@ -5,10 +5,9 @@ each record is subtracted, so that the baseline lies at 0. The record is resampl
 window is cut around each R peak. Values are millivolts. Beats whose window exceeds the record are left out. Records take turns,
 so that the first samples contain every patient.
 
-A record belongs to one patient; a file of records and patients states which records share one, and no patient is then split.
-`split=ds1` and `split=ds2` are the two halves of the MIT-BIH arrhythmia database of de Chazal, O'Dwyer & Reilly 2004, Automatic
-classification of heartbeats using ECG morphology and heartbeat interval features, without the four records of paced beats.
-Deviation: record 201 is left out of ds1, since its patient is that of record 202, which is in ds2.
+A record belongs to one patient. `split=ds1` and `split=ds2` are the two halves of the MIT-BIH arrhythmia database of de Chazal,
+O'Dwyer & Reilly 2004, Automatic classification of heartbeats using ECG morphology and heartbeat interval features, without the
+four records of paced beats. Deviation: record 201 is left out of ds1, since its patient is that of record 202, which is in ds2.
 
 With `rhythm=true` a beat comes with its rhythm (`brinell.datasets._rhythm`): the intervals to the adjacent beats, including
 those that are left out, and the median of its record, as further channels that no attack changes.
@@ -16,10 +15,8 @@ those that are left out, and the median of its record, as further channels that 
 A record that cannot be used (no annotations, no such lead, another rate although none was requested) is left out and named.
 """
 
-import csv
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -35,7 +32,6 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
-from brinell.datasets._files import csv_file
 from brinell.datasets._labels import Labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
@@ -79,8 +75,6 @@ class Wfdb:
     """Records to leave out, such as those of the training or of the test."""
     split: Literal["", "ds1", "ds2"] = ""
     """Half of MIT-BIH: ds1 to train on, ds2 to test on, no patient in both."""
-    patients: str = ""
-    """A CSV file with the columns record and patient; a selection of records that splits a patient is then refused."""
     leads: tuple[str, ...] = ("MLII",)
     """Channels by name, joined by +; empty for the first channel of each record."""
     annotations: str = "atr"
@@ -150,26 +144,7 @@ class Wfdb:
         names = [name for name in available if name in requested and name not in self.without]
         if not names:
             raise RequestError(f"{folder} has none of the records asked for; it holds {', '.join(available[:50])}")
-        if self.patients:
-            _check_patients(existing_path(self.patients, "file", "patients=FILE.csv"), available, names)
         return names
-
-
-def _check_patients(table: Path, available: Sequence[str], names: Sequence[str]) -> None:
-    try:
-        with csv_file(table) as text:
-            patients = {row["record"]: row["patient"] for row in csv.DictReader(text, strict=True)}
-    except KeyError as error:
-        raise RequestError(f"{table} has no column {error}: it needs record and patient") from None
-    if unknown := [name for name in names if name not in patients]:
-        raise RequestError(f"{table} does not say whose record {unknown[0]} is: add a row")
-    record_of_patient = {patients[name]: name for name in names}
-    for name in available:
-        if name not in names and patients.get(name) in record_of_patient:
-            raise RequestError(
-                f"records {record_of_patient[patients[name]]} and {name} are of one patient ({patients[name]}), and only the "
-                "first was chosen: name both, or neither"
-            )
 
 
 def _library() -> Any:

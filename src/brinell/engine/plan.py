@@ -29,7 +29,7 @@ from brinell.engine.texts import norm_advice
 from brinell.engine.thresholds import check_threshold, resolve_threshold
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
-from brinell.models._copies import model_copier
+from brinell.models._content import model_copier
 
 CLASS_NAMES = "class_names"
 """The option by which a spec of any model names its classes, in the order of the model's answers."""

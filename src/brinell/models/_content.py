@@ -1,23 +1,27 @@
-"""The content of a model in memory: the parts that its functions refer to, and a hash of them.
+"""The content of a model in memory: the parts that its functions refer to, a hash of them, and copies.
 
 Arrays count bit by bit; functions by their source and by the values that they refer to, defaults, closures and globals of the
 same file; classes of users by the source, defaults and closures of their functions. Nothing is pickled. An object of a library
 that cannot be inspected counts by its class; `models._function` adds the predicted classes on random inputs.
 """
 
+import copy
 import functools
 import hashlib
 import inspect
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from brinell.core.errors import ModelError, one_line
+from brinell.core.model import Model
 
 LIBRARIES = frozenset(("brinell", "numpy", "onnx2pytorch", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers"))
 """Packages whose functions and classes are known by name, and whose functions keep nothing between calls."""
@@ -84,6 +88,23 @@ def modules_in(root: Any) -> list[nn.Module]:
         elif isinstance(part, list | tuple | dict) or callable(part):
             waiting += reversed(parts_of(part))
     return modules
+
+
+def model_copier(model: Model) -> Callable[[], Model]:
+    """A function that returns deep copies of the model as it is now; each call raises ModelError if it cannot be copied.
+
+    Functions are shared, and so is what their closures hold, which the digest of a function covers.
+    """
+    try:
+        pristine = copy.deepcopy(model)
+    except Exception as error:
+        text = f"the model cannot be copied ({type(error).__name__}: {one_line(error, 100)})"
+
+        def refuse() -> Model:
+            raise ModelError(text)
+
+        return refuse
+    return lambda: copy.deepcopy(pristine)
 
 
 def digest_of(*values: Any) -> str:

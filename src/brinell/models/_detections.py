@@ -16,6 +16,8 @@ KEYS = ("boxes", "scores", "labels")
 """The entries of torchvision's answer for one picture."""
 ROUNDING = 1e-3
 """By how much a score may leave 0 to 1."""
+MOST_TURNED = 0.05
+"""Share of the candidates whose corners may be in the wrong order."""
 UNSUPPRESSED = 1.0
 """The limit of overlap of a model whose boxes passed its own suppression: nothing more is dropped."""
 
@@ -88,11 +90,23 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
     boxes, scores = candidates[..., :4].detach(), candidates[..., 4:].detach()
     if not bool(torch.isfinite(candidates.detach()).all()):
         raise RequestError(f"{name} answers candidates with NaN or infinity: look for an overflow in it")
-    if not bool((scores >= -ROUNDING).all()) or not bool((scores <= 1 + ROUNDING).all()):
+    if not _are_scores(scores):
+        turned = candidates.detach().transpose(1, 2)
+        remedy = (
+            "the candidates are along its last axis: return answer.transpose(1, 2)"
+            if turned.shape[2] > 4 and _are_scores(turned[..., 4:])
+            else "return scores from 0 to 1 after the four corners, such as those of a sigmoid, or (n, classes) logits of a "
+            "classifier"
+        )
         raise RequestError(
             f"{name} answers with shape {tuple(candidates.shape)}, as a detector does, and scores from {float(scores.min()):.3g} "
-            f"to {float(scores.max()):.3g}: return scores from 0 to 1 after the four corners, such as those of a sigmoid, or "
-            "(n, classes) logits of a classifier"
+            f"to {float(scores.max()):.3g}: {remedy}"
+        )
+    turned = ((boxes[..., 2:] < boxes[..., :2]).any(-1) & (scores.amax(-1) > 0)).float().mean()
+    if float(turned) > MOST_TURNED:
+        raise RequestError(
+            f"{name} answers boxes of which {100 * float(turned):.0f} % are no corners x0, y0, x1, y1, since x1 < x0 or "
+            "y1 < y0: if they are centre and sides, return centre - sides / 2 and centre + sides / 2"
         )
     if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
@@ -100,6 +114,11 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
         )
     limit = {"limit": UNSUPPRESSED} if final else {}
     return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
+
+
+def _are_scores(scores: Tensor) -> bool:
+    """True for numbers from 0 to 1, up to rounding."""
+    return bool((scores >= -ROUNDING).all()) and bool((scores <= 1 + ROUNDING).all())
 
 
 def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:

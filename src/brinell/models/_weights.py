@@ -26,7 +26,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         with bounded.decoding(file, file.stat().st_size, "no safetensors file"):
             return load_file(file)
-    if file.suffix not in (".pt", ".pth", ".th", ".bin", ".ckpt"):
+    if not file.name.endswith((".pt", ".pth", ".pth.tar", ".th", ".bin", ".ckpt")):
         raise RequestError(f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict")
     return state_dict(read_torch(file), file)
 

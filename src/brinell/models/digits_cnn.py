@@ -2,20 +2,16 @@
 
 Training takes some seconds and depends only on the recipe below. Weights and order of samples come from a separate generator,
 and training uses one thread, because sums differ by the number of threads (on busy cores two threads took 38 s and one took 3
-s). The weights are stored as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache, under a hash of the
-recipe. The network is trained without any defence, so that a first audit shows a falling curve. Narrower, wider and retrained
-networks serve to compare models: `digits-cnn?width=8`, `digits-cnn?seed=1`.
+s). The weights are stored as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache. The network is trained
+without any defence, so that a first audit shows a falling curve. Narrower, wider and retrained networks serve to compare models:
+`digits-cnn?width=8`, `digits-cnn?seed=1`.
 """
 
-import hashlib
-import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
@@ -34,18 +30,8 @@ from brinell.models._weights import load_weights_file
 
 __all__ = ["DigitsCnn"]
 
-RECIPE: dict[str, Any] = {
-    "version": 1,
-    "network": "conv 1-16 3x3, relu, conv 16-32 3x3, relu, maxpool 2, linear 512-64, relu, linear 64-10",
-    "data": "scikit-learn digits, 70 % split 0",
-    "optimizer": "adamw",
-    "peak_rate": 0.01,
-    "weight_decay": 0.01,
-    "epochs": 12,
-    "batch_size": 64,
-    "seed": 0,
-}
-"""Everything that determines the weights. A change here makes a new file in the cache."""
+VERSION, PEAK_RATE, WEIGHT_DECAY, EPOCHS, BATCH_SIZE = 1, 0.01, 0.01, 12, 64
+"""The recipe. A change of it, of the network or of the data takes another version, and so another file in the cache."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,23 +81,19 @@ class DigitsCnn:
         return TorchModel(network.eval(), domain, 10, name=self.display_name)
 
     def _train(self, network: nn.Module) -> None:
-        recipe = recipe_of(self.width, self.seed)
-        file = cache_file(recipe)
+        file = cache_file(self.width, self.seed)
         if file.exists():
             try:
                 return load_weights_file(network, str(file))
             except RequestError as error:
                 _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
-        with _one_thread():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             train(network, self.seed)
-        _write_cache(network, file, recipe)
-
-
-def recipe_of(width: int = 16, seed: int = 0) -> dict[str, Any]:
-    """The recipe of one network. Width and seed appear only if they differ from the defaults, whose hash so stays the same."""
-    a, b, c = width, 2 * width, 4 * width
-    layers = f"conv 1-{a} 3x3, relu, conv {a}-{b} 3x3, relu, maxpool 2, linear {16 * b}-{c}, relu, linear {c}-10"
-    return RECIPE | {"network": layers, "seed": seed}
+        finally:
+            torch.set_num_threads(threads)
+        _write_cache(network, file)
 
 
 def build(width: int = 16, seed: int = 0) -> nn.Sequential:
@@ -137,15 +119,15 @@ def train(network: nn.Module, seed: int = 0) -> None:
     images, labels = digits("train")
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
     rng = torch.Generator().manual_seed(seed + 1)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RECIPE["peak_rate"], weight_decay=RECIPE["weight_decay"])
-    steps = RECIPE["epochs"] * -(-len(x) // RECIPE["batch_size"])
+    optimizer = torch.optim.AdamW(network.parameters(), lr=PEAK_RATE, weight_decay=WEIGHT_DECAY)
+    steps = EPOCHS * -(-len(x) // BATCH_SIZE)
     step = 0
     with torch.enable_grad():
-        for _ in range(RECIPE["epochs"]):
-            for rows in torch.split(torch.randperm(len(x), generator=rng), RECIPE["batch_size"]):
+        for _ in range(EPOCHS):
+            for rows in torch.split(torch.randperm(len(x), generator=rng), BATCH_SIZE):
                 step += 1
                 part = step / steps
-                optimizer.param_groups[0]["lr"] = RECIPE["peak_rate"] * min(5 * part, 1.25 * (1 - part))
+                optimizer.param_groups[0]["lr"] = PEAK_RATE * min(5 * part, 1.25 * (1 - part))
                 optimizer.zero_grad()
                 F.cross_entropy(network(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
@@ -153,30 +135,18 @@ def train(network: nn.Module, seed: int = 0) -> None:
         parameter.grad = None
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def cache_file(width: int = 16, seed: int = 0) -> Path:
+    """Cache file for the weights of a network."""
+    return cache_folder() / f"digits-cnn-{VERSION}-w{width}-s{seed}.safetensors"
 
 
-def cache_file(recipe: dict[str, Any] = RECIPE) -> Path:
-    """Cache file for the weights of a recipe."""
-    key = hashlib.blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=8).hexdigest()
-    return cache_folder() / f"digits-cnn-{key}.safetensors"
-
-
-def _write_cache(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:
+def _write_cache(network: nn.Module, file: Path) -> None:
     """Write the weights atomically. If the cache cannot be written, the next run trains again."""
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-    metadata = {"recipe": json.dumps(recipe, sort_keys=True), "torch": torch.__version__}
     part = file.with_name(f"{file.stem}-{uuid4().hex}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(state, part, metadata)
+        save_file(state, part, {"torch": torch.__version__})
         os.replace(part, file)
     except (OSError, SafetensorError) as error:
         _log.warning("%s cannot be written (%s): digits-cnn will be trained again next time", file, error)

@@ -9,6 +9,7 @@ attacks can use.
 
 import hashlib
 import io
+import re
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import sklearn
 import torch
 
 from brinell.core import bounded
@@ -32,6 +34,8 @@ __all__ = ["Sklearn"]
 Answers = Literal["probabilities", "decision", "labels"]
 MOST_BYTES = 1 << 33
 """Maximum size of a file in bytes."""
+SAVED_BY = re.compile(r'"_sklearn_version": \{[^{}]*?"content": "\\"([^"\\]+)')
+"""Where a schema of skops names the version of scikit-learn."""
 Array = np.ndarray[Any, Any]
 METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
 
@@ -57,7 +61,10 @@ class Sklearn:
             estimator = _load(file, content, self.trusted)
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         name = self.name or file.stem
-        return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file))
+        try:
+            return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file))
+        except RequestError as error:
+            raise RequestError(f"{error}{_versions(content)}") from None
 
 
 def of_estimator(
@@ -130,12 +137,25 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
     if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
         raise RequestError(
             f"{file} holds types that skops does not trust by default ({', '.join(unlisted)}): if you know the origin of the "
-            f"file, add trusted={'+'.join([*trusted, *unlisted])}"
+            f"file, write {file}?trusted={'+'.join([*trusted, *unlisted])}"
         )
     try:
         return skops.loads(content, trusted=untrusted)
     except Exception as error:
-        raise RequestError(f"{file} cannot be loaded ({one_line(error)}): save it by the skops and scikit-learn in use") from None
+        reason = _versions(content) or ": save it by the skops and scikit-learn in use"
+        raise RequestError(f"{file} cannot be loaded ({one_line(error)}){reason}") from None
+
+
+def _versions(content: bytes) -> str:
+    """The end of a message about an estimator of another version of scikit-learn than the installed one; empty for the same."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        saved = SAVED_BY.search(archive.read("schema.json").decode("utf-8", "replace"))
+    if saved is None or saved[1] == sklearn.__version__:
+        return ""
+    return (
+        f"; it was saved by scikit-learn {saved[1]}, and {sklearn.__version__} is installed: install scikit-learn=={saved[1]}, "
+        "or save it anew"
+    )
 
 
 def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> Answers:
