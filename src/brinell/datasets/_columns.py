@@ -55,7 +55,9 @@ def vectors_of(
     domain = make_domain(subject, kind="vector", shape=(len(parts),), low=low_ends, high=high_ends, columns=tuple(parts))
     open_, closed = ([part.name for part in parts if part.fixed is fixed_] for fixed_ in (False, True))
     scaled = [name for name in open_ if name not in bounds]
-    notes = (f"bounds are the least and the largest value in the data for {first_names(scaled)}",) if scaled else ()
+    notes: tuple[str, ...] = (
+        (f"bounds are the least and the largest value in the data for {first_names(scaled)}",) if scaled else ()
+    )
     notes += (f"no attack changes {first_names(closed)}",) if closed else ()
     return np.stack(values, 1).astype(np.float32), domain, notes
 

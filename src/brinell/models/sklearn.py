@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import sklearn
 import torch
+from sklearn.exceptions import InconsistentVersionWarning
 
 from brinell.core import bounded
 from brinell.core.domain import Domain
@@ -59,16 +60,25 @@ class Sklearn:
         content = bounded.read(file, MOST_BYTES)
         with bounded.decoding(file, len(content)):
             estimator = _load(file, content, self.trusted)
+        versions = _versions(content)
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         name = self.name or file.stem
         try:
-            return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file))
+            notes = (f"{name}{versions}",) if versions else ()
+            return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file), notes=notes)
         except RequestError as error:
-            raise RequestError(f"{error}{_versions(content)}") from None
+            raise RequestError(f"{error}; it{versions}" if versions else str(error)) from None
 
 
 def of_estimator(
-    estimator: Any, domain: Domain, answers: Answers | None, *, name: str, digest: str, source: str = "the model"
+    estimator: Any,
+    domain: Domain,
+    answers: Answers | None,
+    *,
+    name: str,
+    digest: str,
+    source: str = "the model",
+    notes: tuple[str, ...] = (),
 ) -> Model:
     """A model around an estimator, which is called once; settings of its number of processes become 1.
 
@@ -90,6 +100,7 @@ def of_estimator(
         code=f"{digest} {answers}",
         class_names=names,
         architecture=type(estimator).__name__,
+        notes=notes,
     )
     if model.classes != (1 if answers == "decision" and len(names) == 2 else len(names)):
         raise RequestError(
@@ -140,21 +151,23 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
             f"file, write {file}?trusted={'+'.join([*trusted, *unlisted])}"
         )
     try:
-        return skops.loads(content, trusted=untrusted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InconsistentVersionWarning)  # which a note says
+            return skops.loads(content, trusted=untrusted)
     except Exception as error:
-        reason = _versions(content) or ": save it by the skops and scikit-learn in use"
-        raise RequestError(f"{file} cannot be loaded ({one_line(error)}){reason}") from None
+        reason = _versions(content) or " was saved by another version of skops: save it by the one in use"
+        raise RequestError(f"{file} cannot be loaded ({one_line(error)}): it{reason}") from None
 
 
 def _versions(content: bytes) -> str:
-    """The end of a message about an estimator of another version of scikit-learn than the installed one; empty for the same."""
+    """A clause about an estimator of another version of scikit-learn than the installed one; empty for the same."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         saved = SAVED_BY.search(archive.read("schema.json").decode("utf-8", "replace"))
     if saved is None or saved[1] == sklearn.__version__:
         return ""
     return (
-        f"; it was saved by scikit-learn {saved[1]}, and {sklearn.__version__} is installed: install scikit-learn=={saved[1]}, "
-        "or save it anew"
+        f" was saved by scikit-learn {saved[1]}, and {sklearn.__version__} is installed: install scikit-learn=={saved[1]}, or "
+        "save it anew"
     )
 
 
