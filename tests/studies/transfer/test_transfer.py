@@ -274,6 +274,7 @@ def test_bad_input(benchmark_run, run, tmp_path, capsys):
         ([*digits, *digits], "two models are called 'digits-cnn-w4'"),
         (["nosuch", *digits], "source 'nosuch' is neither a model named with --model nor the folder"),
         ([*digits, "--eps", "0.1,0.2"], "a transfer has one budget"),
+        ([*digits, "--criterion", "true<0.1"], "--criterion is for masks and boxes"),
         ([*digits, "--eps", "0"], "examples at budget 0 are the clean inputs"),
         ([*digits, "--attack", "fast"], "attack is fast, which is a cascade"),
         ([*digits, "--attack", "mi-fgsm?kernel=9"], "kernel is 9, larger than inputs of shape"),

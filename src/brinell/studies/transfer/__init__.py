@@ -42,6 +42,8 @@ class TransferRequest(BaseRequest):
     attack: AttackSpec | None = None
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample. Default: mi-fgsm; for masks and boxes the usual one of an audit."""
+    criterion: str | None = None
+    """For masks and boxes, what ends the attacks on a picture, as for brinell audit."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     seed: Seed = 0

@@ -62,6 +62,8 @@ def make_plan(call: Call) -> TransferPlan:
         RequestError: a setting is invalid, or two do not fit together.
     """
     request: TransferRequest = call.request
+    if request.criterion is not None:
+        raise RequestError(f"{option('criterion')} is for masks and boxes, and these data have classes: leave it out")
     folders = {text: Path(text) for text in request.source if (Path(text) / MANIFEST).exists()}
     sets = [folder for folder in folders.values() if verb_of(folder) == "benchmark"]
     dataset = call.dataset()
