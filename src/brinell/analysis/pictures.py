@@ -12,7 +12,6 @@ rises with the budget, and all are upper bounds.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -229,7 +228,7 @@ class Boxes(Pictures):
     def _read(self, texts: Array) -> None:
         self.boxes = [read_boxes(text) if text else None for text in texts]
         self.objects = [read_objects(texts[row]) for row in self.clean]
-        self._matched: dict[bytes, Matches] = {}
+        self._precision: dict[tuple[bytes, int], tuple[Array, Array]] = {}
 
     @property
     def total(self) -> Array:
@@ -259,19 +258,16 @@ class Boxes(Pictures):
         assert boxes is not None and outcomes is not None
         return boxes.select_above(self.least_score), self.objects[self.picture[row]], outcomes
 
-    def _matches(self, index: Array, first: bool) -> Matches:
-        """The matched detections of a set, at the first overlap or at all."""
-        key = index.tobytes()
-        if key not in self._matched:
-            self._matched[key] = match_set(
-                [boxes for row in index.tolist() if (boxes := self.boxes[row]) is not None], self.objects
-            )
-        matches = self._matched[key]
-        return replace(matches, hit=matches.hit[:, :1], ignored=matches.ignored[:, :1]) if first else matches
+    def _matches(self, index: Array) -> Matches:
+        """The matched detections of a set."""
+        return match_set([boxes for row in index.tolist() if (boxes := self.boxes[row]) is not None], self.objects)
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
         if name in ("AP50", "AP"):
-            return average_precision(self._matches(index, name == "AP50"), weights)[1]
+            key = index.tobytes(), len(weights)
+            if key not in self._precision:
+                self._precision[key] = average_precision(self._matches(index), weights)
+            return self._precision[key][int(name == "AP")]
         part = self.right(index) if name == self.accuracy else self.counts[name][index]
         return _ratio(part, np.ones(len(index)) if name == FALSE else self.total, weights)
 
@@ -305,7 +301,7 @@ class Boxes(Pictures):
         return np.asarray(np.min([self.right(index) for index in self._sets(level)], 0))
 
     def class_values(self, index: Array) -> tuple[Array, Array]:
-        labels, precision = class_precision(self._matches(index, True))
+        labels, precision = class_precision(self._matches(index))
         return labels, precision[0, 0]
 
     def class_sizes(self, label: int) -> Array:
