@@ -75,16 +75,16 @@ def test_errors_of_boxes_are_the_most_of_each_picture():
         for level in range(LEVELS + 1):
             for error, total in (("missed", 9), ("false", 4)):
                 figure = boxes.figure(error, boxes.worst(error, level))
-                assert figure.value == pytest.approx(sum(most(number, error, level) for number in range(4)) / total)
-                assert figure.low <= figure.value <= figure.high
+                assert figure["value"] == pytest.approx(sum(most(number, error, level) for number in range(4)) / total)
+                assert figure["low"] <= figure["value"] <= figure["high"]
             assert (boxes.least_right(level) <= boxes.right(boxes.worst("recall", level))).all()
         half, mean = average_precision(match_set([answers[number, "", 0] for number in range(4)], objects))
-        assert boxes.figure("AP50", boxes.clean).value == pytest.approx(half[0])
-        assert boxes.figure("AP", boxes.clean).value == pytest.approx(mean[0])
+        assert boxes.value("AP50", boxes.clean) == pytest.approx(half[0])
+        assert boxes.value("AP", boxes.clean) == pytest.approx(mean[0])
         lost = sum(errors(number, "", 0, error) for number in range(4) for error in ERRORS if error != FALSE)
-        assert boxes.figure("recall", boxes.clean).value == pytest.approx(1 - lost / 9)
+        assert boxes.value("recall", boxes.clean) == pytest.approx(1 - lost / 9)
         for name in ("recall", "AP50", "AP"):
-            values = [boxes.figure(name, boxes.worst(name, level)).value for level in range(LEVELS + 1)]
+            values = [boxes.value(name, boxes.worst(name, level)) for level in range(LEVELS + 1)]
             assert values == sorted(values, reverse=True)
 
 
@@ -97,8 +97,8 @@ def test_lower_scores_of_all_boxes_change_recall_and_not_ap():
         pictures_of(Boxes, [(n, "", 0, pack_boxes(boxes, objects[n])) for n, boxes in enumerate(group)])
         for group in (found, faint)
     )
-    assert lower.figure("AP50", lower.clean).value == plain.figure("AP50", plain.clean).value > 0
-    assert lower.figure("recall", lower.clean).value == 0
+    assert lower.value("AP50", lower.clean) == plain.value("AP50", plain.clean) > 0
+    assert lower.value("recall", lower.clean) == 0
 
 
 def test_pixels_that_stay_right_are_the_fewest_of_each_picture():
@@ -119,11 +119,13 @@ def test_pixels_that_stay_right_are_the_fewest_of_each_picture():
             right = [min(c.trace() for (n, _, step), c in counts.items() if n == number and step <= level) for number in range(4)]
             assert maps.least_right(level).tolist() == right
             figure = maps.figure("pixel accuracy", maps.worst("pixel accuracy", level))
-            assert figure.value == pytest.approx(sum(right) / true.sum()) and figure.low <= figure.value <= figure.high
+            assert (
+                figure["value"] == pytest.approx(sum(right) / true.sum()) and figure["low"] <= figure["value"] <= figure["high"]
+            )
             index = maps.worst("mean IoU", level)
-            values.append(maps.figure("mean IoU", index).value)
+            values.append(maps.value("mean IoU", index))
             assert maps.picture[index].tolist() == [0, 1, 2, 3]
-            assert values[-1] <= maps.figure("mean IoU", maps.worst("pixel accuracy", level)).value + 1e-12
+            assert values[-1] <= maps.value("mean IoU", maps.worst("pixel accuracy", level)) + 1e-12
         clean = sum(counts[number, "", 0] for number in range(4))
         iou = [clean[k, k] / (clean[k].sum() + clean[:, k].sum() - clean[k, k]) for k in range(3)]
         labels, of_classes = maps.class_values(maps.clean)
@@ -144,5 +146,5 @@ def test_inputs_of_smaller_budgets_count_at_larger_ones():
     ]
     maps = pictures_of(Maps, texts)
     assert [maps.right(maps.worst("pixel accuracy", level)).sum() for level in range(3)] == [20, 9, 9]
-    values = [maps.figure("mean IoU", maps.worst("mean IoU", level)).value for level in range(3)]
+    values = [maps.value("mean IoU", maps.worst("mean IoU", level)) for level in range(3)]
     assert values[0] == 1 and values[1] == values[2] == pytest.approx((4 / 15 + 5 / 16) / 2)

@@ -8,7 +8,7 @@ import pytest
 from brinell.analysis.pictures import read_boxes, read_counts, read_objects
 from brinell.core.boxes import Detections, Objects
 from brinell.core.errors import RequestError
-from brinell.engine.tasks import Task, box_criterion, object_columns, pack_boxes, pack_pairs, read_map_criterion
+from brinell.engine.tasks import Task, object_columns, pack_boxes, pack_pairs, read_box_criterion, read_map_criterion
 
 
 def test_samples_without_what_the_criterion_counts_are_named():
@@ -23,12 +23,12 @@ def test_samples_without_what_the_criterion_counts_are_named():
 
 
 def test_criteria_are_read_and_everything_else_is_refused():
-    assert box_criterion("missed:0.5+false") == ({"missed": 0.5, "false": 100.0}, 0.4)
-    assert box_criterion("false:20@0.6") == ({"false": 20.0}, 0.6)
+    assert read_box_criterion("missed:0.5+false") == ({"missed": 0.5, "false": 100.0}, 0.4)
+    assert read_box_criterion("false:20@0.6") == ({"false": 20.0}, 0.6)
     assert read_map_criterion("pixels", ["cat"]) == ("pixels", 1.0) and read_map_criterion("gone:cat", ["cat"]) == ("gone", 0)
     for text in ("lost", "missed:2", "missed:x", "missed@1", "missed@", "missed@nan", "missed:nan", "+", ""):
         with pytest.raises(RequestError, match="criterion is"):
-            box_criterion(text)
+            read_box_criterion(text)
     for text in ("most", "iou", "pixels:0", "pixels:2", "gone", "iou:x"):
         with pytest.raises(RequestError, match="criterion is"):
             read_map_criterion(text, ["cat"])

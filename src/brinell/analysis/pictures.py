@@ -18,7 +18,6 @@ from typing import ClassVar
 import numpy as np
 
 from brinell.analysis.average_precision import (
-    Interval,
     Matches,
     average_precision,
     class_precision,
@@ -105,10 +104,17 @@ class Pictures(ABC):
     def class_sizes(self, label: int) -> Array:
         """(n,): units of a class in each picture."""
 
-    def figure(self, name: str, index: Array) -> Interval:
-        """A figure of a set with its interval; no interval for one picture."""
-        value = float(self.values(name, index, np.ones((1, len(index))))[0])
-        return interval(value, self.values(name, index, self.weights) if len(index) > 1 else np.zeros(0))
+    def value(self, name: str, index: Array) -> float:
+        """A figure of a set."""
+        return float(self.values(name, index, np.ones((1, len(index))))[0])
+
+    def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, float | None]:
+        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none."""
+        value, draws = self.value(name, index), self.values(name, index, self.weights)
+        if less is not None:
+            value, draws = value - self.value(name, less), draws - self.values(name, less, self.weights)
+        found = interval(value, draws if len(index) > 1 else draws[:0])
+        return {key: number if np.isfinite(number) else None for key, number in found._asdict().items()}
 
 
 def _ratio(part: Array, whole: Array, weights: Array) -> Array:
@@ -279,8 +285,7 @@ class Boxes(Pictures):
     def worst(self, name: str, level: int) -> Array:
         if name in ERRORS:
             return self._most(name, level)
-        one = np.ones((1, len(self.clean)))
-        values = [float(self.values(name, index, one)[0]) for index in self._sets(level)]
+        values = [self.value(name, index) for index in self._sets(level)]
         return self._sets(level)[int(np.argmin([value if np.isfinite(value) else NOWHERE for value in values]))]
 
     def _sets(self, level: int) -> list[Array]:

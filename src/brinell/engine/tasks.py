@@ -7,9 +7,8 @@ figures of them.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
@@ -39,8 +38,6 @@ BOX_FORMS = (
     "missed, false, mislabelled, misplaced, or missed:0.5 and false:20 to stop there, several joined by +; @0.6 at the end "
     "counts boxes with scores above 0.6"
 )
-HALVES: dict[data.Task, str] = {"segmentation": "pixels:0.5", "detection": "missed:0.5"}
-"""Criteria of studies that need successes, if nobody names one: half of the pixels or of the objects."""
 CHUNK = 16
 """Pictures whose truth is looked at together."""
 PIXELS, SCORES = 2, 6
@@ -132,34 +129,18 @@ def open_task(
     Raises:
         RequestError: the model does not answer what the data have a truth about, or the criterion is unknown or joins several.
     """
-    truth = dataset.info.truth
-    assert truth is not None
-    if single:
-        text = check_criterion(text, dataset)
-    if truth.task == "segmentation":
-        text = text or "pixels"
-        read_map_criterion(text, dataset.classes)
-        return MapTask(model=fit_maps(model, dataset, first, device), dataset=dataset, text=text, device=device)
-    text = text or "+".join(ERRORS)
-    box_criterion(text)
-    fit_boxes(model, dataset, first, device)
-    return BoxTask(model=model, dataset=dataset, text=text, device=device)
-
-
-def check_criterion(text: str | None, dataset: Dataset) -> str:
-    """The criterion of data with masks or objects as text, half of the pixels or objects if nobody names one.
-
-    Raises:
-        RequestError: it is unknown, or joins several.
-    """
-    truth = dataset.info.truth
-    assert truth is not None
-    text = text or HALVES[truth.task]
-    if truth.task == "segmentation":
-        read_map_criterion(text, dataset.classes)
-    elif len(box_criterion(text)[0]) > 1:
+    assert dataset.info.truth is not None
+    if dataset.info.truth.task == "segmentation":
+        text = text or ("pixels:0.5" if single else "pixels")
+        name, value = read_map_criterion(text, dataset.classes)
+        maps = fit_maps(model, dataset, first, device)
+        return MapTask(model=maps, dataset=dataset, text=text, device=device, name=name, value=value)
+    text = text or ("missed:0.5" if single else "+".join(ERRORS))
+    ends, shown = read_box_criterion(text)
+    if single and len(ends) > 1:
         raise RequestError(f"criterion is {text!r}, and here one kind of error ends the search: write one, such as missed:0.5")
-    return text
+    check_boxes(model, dataset, first, device)
+    return BoxTask(model=model, dataset=dataset, text=text, device=device, ends=ends, shown=shown)
 
 
 def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Any]:
@@ -192,16 +173,24 @@ class MapTask(Task):
     model: MapModel
     kind, unit, usual_attack = "segmentation", "pixel", SEA
 
+    name: str
+    """pixels, iou, gone or target."""
+    value: float
+    """The share, or the class."""
+
     @property
     def aims(self) -> tuple[str, ...]:
-        return (self.text.partition(":")[0],)
-
-    @cached_property
-    def _make(self) -> Callable[[Array], MapCriterion]:
-        return map_criterion(self.text, self.dataset.classes, self.model, self.device)
+        return (self.name,)
 
     def criterion(self, ids: Sequence[int], aim: str = "") -> MapCriterion:
-        return self._make(self.truth(ids))
+        masks, classes = self._masks(ids), self.model.output.classes
+        if self.name == "gone":
+            return ClassGone(masks=masks, classes=classes, label=int(self.value))
+        if self.name == "target":
+            return TargetMap(masks=masks, classes=classes, targets=torch.full_like(masks, int(self.value)), threshold=1.0)
+        if self.name == "iou":
+            return PictureIoU(masks=masks, classes=classes, below=self.value)
+        return PixelShare(masks=masks, classes=classes, threshold=self.value)
 
     def _maps(self, answers: Tensor) -> Tensor:
         return answers.reshape(len(answers), *self.model.output.shape)
@@ -266,28 +255,6 @@ def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch
         return MapModel(model, probabilities=holds_probabilities(model, dataset.load(first).to(device)))
 
 
-def map_criterion(text: str, names: Sequence[str], model: MapModel, device: torch.device) -> Callable[[Array], MapCriterion]:
-    """A function from masks (n, h, w) to their criterion; `names` are those of the classes.
-
-    Raises:
-        RequestError: the text is none of the forms.
-    """
-    name, value = read_map_criterion(text, names)
-    classes = model.output.classes
-
-    def make(masks: Array) -> MapCriterion:
-        tensor = torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(device)
-        if name == "gone":
-            return ClassGone(masks=tensor, classes=classes, label=int(value))
-        if name == "target":
-            return TargetMap(masks=tensor, classes=classes, targets=torch.full_like(tensor, int(value)), threshold=1.0)
-        if name == "iou":
-            return PictureIoU(masks=tensor, classes=classes, below=value)
-        return PixelShare(masks=tensor, classes=classes, threshold=value)
-
-    return make
-
-
 def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
     """The name of a criterion for maps, and its share or class.
 
@@ -295,34 +262,19 @@ def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
         RequestError: the text is none of the forms, or names no class.
     """
     name, colon, value = text.partition(":")
+    if name in ("gone", "target") and value in names:
+        return name, list(names).index(value)
     if name in ("gone", "target") and value:
-        return name, class_number(value, names)
-    share = _share(value) if colon else 1.0
-    if share is not None and (name == "pixels" or (name == "iou" and colon)):
+        if not value.isdecimal() or int(value) >= len(names):
+            raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
+        return name, int(value)
+    try:
+        share = float(value) if colon else 1.0
+    except ValueError:
+        share = 0.0
+    if 0 < share <= 1 and (name == "pixels" or (name == "iou" and colon)):
         return name, share
     raise RequestError(f"criterion is {text!r}: write {option('criterion', MAP_FORMS)} for data with masks")
-
-
-def _share(value: str) -> float | None:
-    """A number above 0 and at most 1; None for anything else."""
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if 0 < number <= 1 else None
-
-
-def class_number(value: str, names: Sequence[str]) -> int:
-    """The number of a class, given by name or number.
-
-    Raises:
-        RequestError: there is no such class.
-    """
-    if value in names:
-        return list(names).index(value)
-    if value.isdecimal() and int(value) < len(names):
-        return int(value)
-    raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
 
 
 # Boxes
@@ -333,19 +285,18 @@ class BoxTask(Task):
     """The boxes of objects."""
 
     kind, unit = "detection", "object"
+    ends: Mapping[Error, float]
+    """The kinds of errors that are attacked, each with the share of objects, or the number of boxes, at which an attack ends."""
+    shown: float
+    """Score above which boxes are shown."""
 
     @property
     def aims(self) -> tuple[str, ...]:
-        return tuple(box_criterion(self.text)[0])
+        return tuple(self.ends)
 
     @property
     def usual_attack(self) -> str:
         return "apgd-map?steps=25&wide=false" if self.model.access == Access.GRADIENTS else "square?steps=500"
-
-    @property
-    def shown(self) -> float:
-        """Score above which boxes are shown."""
-        return box_criterion(self.text)[1]
 
     @property
     def form(self) -> BoxForm:
@@ -355,10 +306,9 @@ class BoxTask(Task):
         return form
 
     def criterion(self, ids: Sequence[int], aim: str = "") -> BoxCriterion:
-        ends, shown = box_criterion(self.text)
-        error = cast(Error, aim or next(iter(ends)))
-        scene = Scene.of(self.truth(ids), self.device)
-        return BoxCriterion(error=error, scene=scene, form=self.form, least_score=shown, threshold=ends.get(error, 1.0))
+        error = cast(Error, aim or next(iter(self.ends)))
+        scene, end = Scene.of(self.truth(ids), self.device), self.ends.get(error, 1.0)
+        return BoxCriterion(error=error, scene=scene, form=self.form, least_score=self.shown, threshold=end)
 
     def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
         return object_columns(self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth)
@@ -394,8 +344,8 @@ def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[An
     return [[*corner, label, value] for corner, label, value in zip(corners, labels.tolist(), values, strict=True)]
 
 
-def fit_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> BoxForm:
-    """The form of a detector's answers.
+def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> None:
+    """Check the answers of a detector.
 
     Raises:
         RequestError: it answers no boxes, boxes of another number of classes than the data have, or scores beyond 0 to 1.
@@ -415,10 +365,9 @@ def fit_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torc
         answer = model.predict(dataset.load(first).to(device))
     final = form.limit == UNSUPPRESSED
     box_form(form.unflatten(answer), 1, max(dataset.domain.shape[1:]), model.name, final=final)
-    return form
 
 
-def box_criterion(text: str) -> tuple[dict[Error, float], float]:
+def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:
     """The kinds of errors that a criterion names, each with the share of objects, or the number of boxes, at which it is met.
 
     Returns:

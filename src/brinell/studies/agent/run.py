@@ -25,7 +25,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
-from brinell.engine.tasks import Task, check_criterion, open_task
+from brinell.engine.tasks import Task, open_task
 from brinell.rlab.agent import Agent, load, verdict, warning
 from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.train import FEWEST, Candidate, Report, TrainConfig, not_met, set_aside, train
@@ -112,7 +112,10 @@ def _train(call: Call) -> Agent:
         )
     device = choose_device(request.device)
     dataset = call.dataset() or open_data(request.data, truth=True)
-    _check_criterion(request, dataset)
+    if dataset.info.truth is None and request.criterion is not None:
+        raise RequestError(
+            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
+        )
     domain = dataset.domain.free
     attack.check(domain)
     model = call.model() or model_opener(request.model, dataset)()
@@ -159,16 +162,6 @@ def _train(call: Call) -> Agent:
             "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
         }
         return keep(train(model, batch, threat, placement, config, **options_of_training))
-
-
-def _check_criterion(request: TrainAgentRequest, dataset: Dataset) -> None:
-    """Refuse a criterion that is unknown, or one for data with a class for each input."""
-    if dataset.info.truth is not None:
-        check_criterion(request.criterion, dataset)
-    elif request.criterion is not None:
-        raise RequestError(
-            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
-        )
 
 
 def _open_subject(

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from brinell.analysis.average_precision import Interval
 from brinell.analysis.folder_result import Result
 from brinell.analysis.pictures import TASKS, Boxes, Maps, Pictures
 from brinell.analysis.results import CheckResult, OfClass, Rate
@@ -220,7 +219,7 @@ class PicturesResult(FolderResult):
                 sentences.append(f"The class {entry.name} has the lowest {entry.quantity} there: {ends}.")
         ticks = [(value.eps, text) for value, text in zip(further.values, texts, strict=True)]
         shares = [entry for entry in self.figures if entry.quantity != FALSE]
-        series = [(first.quantity, rates), *((entry.quantity, entry.values) for entry in shares)]
+        series: list[tuple[str, Sequence[Any]]] = [(first.quantity, rates), *((entry.quantity, entry.values) for entry in shares)]
         return Report(
             verb="audit",
             title=f"{model} on {self.data}",
@@ -399,7 +398,16 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
     pictures, levels = pictures_of(rows, facts), range(len(facts.eps) + 1)
     rates = [_rate(pictures, level, facts) for level in levels]
     further = [name for name in pictures.figures if name != pictures.accuracy and (name not in ERRORS or name in facts.aims)]
-    figures = [FigureCurve(quantity=name, values=[_figure(pictures, name, level, facts) for level in levels]) for name in further]
+    figures = [
+        FigureCurve(
+            quantity=name,
+            values=[
+                Figure(eps=eps, **pictures.figure(name, pictures.worst(name, level)))
+                for level, eps in enumerate((0.0, *facts.eps))
+            ],
+        )
+        for name in further
+    ]
     per_class, stages = _per_class(pictures, head["classes"], len(levels)), _stages(rows, facts)
     ordered = sorted((entry for entry in per_class if entry.clean), key=lambda entry: (entry.robust[-1], -(entry.clean or 0.0)))
     met = [set(rows.sample_id[(rows.outcome == "met") & (rows.eps <= eps)].tolist()) for eps in (0.0, *facts.eps)]
@@ -430,37 +438,22 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
     )
 
 
-def _number(value: float) -> float | None:
-    """A figure; None where it is undefined."""
-    return float(value) if np.isfinite(value) else None
-
-
 def _rate(pictures: Pictures, level: int, facts: PicturesFacts) -> Rate:
     index = pictures.worst(pictures.accuracy, level)
-    figure: Interval = pictures.figure(pictures.accuracy, index)
-    quantity = pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}"
     return Rate(
+        **pictures.figure(pictures.accuracy, index),
         eps=(0.0, *facts.eps)[level],
-        value=_number(figure.value),
-        low=_number(figure.low),
-        high=_number(figure.high),
         k=int(pictures.right(index).sum()),
         n=int(pictures.total.sum()),
-        quantity=quantity,
+        quantity=pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}",
     )
-
-
-def _figure(pictures: Pictures, name: str, level: int, facts: PicturesFacts) -> Figure:
-    figure = pictures.figure(name, pictures.worst(name, level))
-    low, high = _number(figure.low), _number(figure.high)
-    return Figure(eps=(0.0, *facts.eps)[level], value=_number(figure.value), low=low, high=high)
 
 
 def _per_class(pictures: Pictures, names: Sequence[str], levels: int) -> list[ClassFigures]:
     by_level = [pictures.class_values(pictures.worst(pictures.of_class, level)) for level in range(levels)]
     figures = []
     for place, label in enumerate(by_level[0][0].tolist()):
-        sizes, values = pictures.class_sizes(label), [_number(values[place]) for _, values in by_level]
+        sizes, values = pictures.class_sizes(label), [float(values[place]) for _, values in by_level]
         figures.append(
             ClassFigures(
                 class_=label,

@@ -84,7 +84,7 @@ def make_plan(call: Call) -> PicturesPlan:
             raise RequestError(f"data with masks or boxes have no {option(name)}, which is about one class: leave it out")
     check_norm(request.norm)
     levels, texts = budgets_of(request.eps or BUDGETS[request.norm])
-    plan = open_plan(call, usual_samples=SAMPLES)
+    plan: Plan = open_plan(call, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
         raise RequestError(f"models of masks or boxes are audited one by one, and {len(plan.models)} are named: call it for each")

@@ -23,7 +23,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts
-from brinell.engine.tasks import check_criterion, open_task
+from brinell.engine.tasks import open_task
 from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.agent import choose_policy
 from brinell.store import rows
@@ -130,7 +130,6 @@ def _threshold_text(threshold: Threshold, classes: Sequence[str]) -> str:
 def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     """The plan with the criterion of masks or boxes, the model fitted to them, and the samples that can meet it."""
     (model,), dataset = plan.models.values(), plan.dataset
-    check_criterion(plan.request.criterion, dataset)
     subject = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
     hopeless = subject.hopeless(plan.ids.tolist())
     kept = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)

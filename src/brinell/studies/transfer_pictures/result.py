@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from brinell.analysis.average_precision import interval
 from brinell.analysis.folder_result import Result
 from brinell.analysis.pictures import TASKS, Pictures
 from brinell.core.boxes import ERRORS, FALSE
@@ -274,16 +273,9 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
 
 
 def _cell(pictures: Pictures, source: str | None, aim: str | None, model: str, index: Array, clean: Array) -> Cell:
-    figures = [_effect(pictures, name, index, clean) for name in pictures.figures]
+    figures = []
+    for name in pictures.figures:
+        change = pictures.figure(name, index, less=clean)
+        ends = {"change": change["value"], "change_low": change["low"], "change_high": change["high"]}
+        figures.append(Effect(quantity=name, **pictures.figure(name, index), **ends))
     return Cell(source=source, aim=aim, model=model, white_box=source == model, figures=figures)
-
-
-def _effect(pictures: Pictures, name: str, index: Array, clean: Array) -> Effect:
-    """A figure and its change, with their intervals."""
-    value, before = pictures.figure(name, index), pictures.figure(name, clean)
-    several = len(index) > 1
-    draws = pictures.values(name, index, pictures.weights) - pictures.values(name, clean, pictures.weights)
-    change = interval(value.value - before.value, draws if several else np.zeros(0))
-    numbers = (*value, value.value - before.value, change.low, change.high)
-    fields = ("value", "low", "high", "change", "change_low", "change_high")
-    return Effect(quantity=name, **{key: float(v) if np.isfinite(v) else None for key, v in zip(fields, numbers, strict=True)})

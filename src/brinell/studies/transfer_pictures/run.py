@@ -149,7 +149,7 @@ def _answers(plan: TransferPlan, source: str, ids: Array, arrays: dict[str, Arra
         x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(plan.device)
         change = size(distance, x, clean).double().cpu().numpy()
         for name in plan.models:
-            own = costs if name == source and not number else {}
+            own: dict[str, Any] = costs if name == source and not number else {}
             yield _show(plan, name, ids, x, source=source, aim=aim, distance=change, **own)
 
 
