@@ -13,7 +13,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Pictures(ABC):
         """A figure of a set."""
         return float(self.values(name, index, np.ones((1, len(index))))[0])
 
-    def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, float | None]:
+    def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
         """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none."""
         value, draws = self.value(name, index), self.values(name, index, self.weights)
         if less is not None:

@@ -453,7 +453,8 @@ def _per_class(pictures: Pictures, names: Sequence[str], levels: int) -> list[Cl
     by_level = [pictures.class_values(pictures.worst(pictures.of_class, level)) for level in range(levels)]
     figures = []
     for place, label in enumerate(by_level[0][0].tolist()):
-        sizes, values = pictures.class_sizes(label), [float(values[place]) for _, values in by_level]
+        sizes = pictures.class_sizes(label)
+        values: list[float | None] = [float(of_classes[place]) for _, of_classes in by_level]
         figures.append(
             ClassFigures(
                 class_=label,
