@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from brinell.core.errors import BrinellError
-from brinell.pages import html
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
 from brinell.store.run import LAYOUT
+from brinell.studies.register import write_page
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def forge(folder, seed):
     try:
         LAYOUT.save(folder, manifest)
         if derived:
-            html.write(folder)
+            write_page(folder)
     except (BrinellError, KeyError, TypeError, ValueError, AttributeError):
         pass  # a reader refuses it: the tables and the page stay those of before
     return Edit(kind, *edit)

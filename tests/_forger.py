@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
 from brinell.core.errors import BrinellError
-from brinell.pages import html
 from brinell.store.files import write_arrays
 from brinell.store.parquet import write_table
 from brinell.store.run import LAYOUT
 from brinell.store.run_manifest import stage_files
+from brinell.studies.register import write_page
 
 
 class Forger:
@@ -59,7 +59,7 @@ class Forger:
             write_table(file, pa.Table.from_pylist(rows, schema))
         LAYOUT.save(self.path, self.manifest)
         with suppress(BrinellError):
-            html.write(self.path)
+            write_page(self.path)
 
 
 def survive(row):

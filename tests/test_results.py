@@ -1,11 +1,10 @@
 """Use of a result at a prompt or in a notebook."""
 
 import json
-import re
 import subprocess
 import sys
 import warnings
-import xml.etree.ElementTree as ET
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +58,7 @@ def test_failed_checks_are_warnings_where_the_call_stands(audit_with_warnings):
 
 def test_a_repr_is_a_line(result):
     text = repr(result)
-    assert text == str(result) and len(text) < 500 and "\n" not in text
-    assert text.startswith("<Audit net: clean 100") and "at linf 0.3" in text and str(result.folder) in text
-    assert re.search(r"rounding: .* \d checks? failed", text)
+    assert len(text) < 500 and "\n" not in text and "\n" not in str(result) and "rounding" in str(result)
     for part in (result.models[0], brinell.gate(result, clean=0.1, model="net")):
         assert len(repr(part)) < 320
 
@@ -77,7 +74,6 @@ def test_robust_reads_one_budget(result):
         (lambda: result.robust(model="xyz"), "no model 'xyz'; it has net, rounding"),
         (lambda: result.x_adv("net", attack="apgd"), "no attack 'apgd'; it has fgsm, pgd"),
         (lambda: result.to_pandas("rates"), "no table 'rates'; it has .*stages"),
-        (lambda: result.plot().save("plot.png"), "does not end with .svg"),
     ):
         with pytest.raises(BrinellError, match=words):
             call()
@@ -124,8 +120,7 @@ def test_data_frames(result, monkeypatch):
     assert len(dense) == 2 * 30 * 2 * len(result.models[0].eps) and set(dense.state) == {"broken", "robust"}
     assert rows[rows.attack == "clean"].groupby("model").size().tolist() == [30, 30]
     rates = result.to_pandas("robust_accuracy")
-    model_rates = rates[(rates.model == "net") & (rates.what == "robust")]
-    assert model_rates.k.tolist() == [rate.k for rate in result.models[0].robust_accuracy]
+    assert rates["0.3 k"].tolist() == [model.robust_accuracy[-1].k for model in result.models]
     for table in ("per_class", "stages", "checks", "comparison", "distributions.csv", "total_drop"):
         assert isinstance(result.to_pandas(table), pandas.DataFrame)
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -133,21 +128,10 @@ def test_data_frames(result, monkeypatch):
         result.to_pandas()
 
 
-def test_a_plot_is_svg_that_stands_alone(result, tmp_path):
-    plot = result.plot()
-    root = ET.fromstring(plot._repr_svg_())
-    texts = "".join(root.itertext())
-    assert root.tag.endswith("svg") and "net" in texts and "rounding" in texts and "budget eps (linf)" in texts
-    assert plot.save(tmp_path / "plot.svg").read_text() == plot.svg and "data:image/svg+xml" in plot._repr_html_()
-    assert len(plot.svg) < 20_000 and len(repr(plot)) < 100
-
-
-def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
+def test_a_notebook_shows_the_answer_and_the_page(result):
     html = result._repr_html_()
-    assert "<td>net</td>" in html and "data:image/svg+xml" in html and "<iframe sandbox=" in html
-    assert html.count("srcdoc=") == 1 and "&lt;!doctype html" in html.lower()
-    monkeypatch.setattr("brinell.analysis.folder_result.PAGE_BYTES", 10)
-    assert "<iframe" not in result._repr_html_() and "report.html" in result._repr_html_()
+    assert html.count("srcdoc=") == 1 and "&lt;!doctype html" in html.lower() and "<iframe sandbox=" in html
+    assert result.report().sentences[0] in unescape(html)
 
 
 def test_compare_gate_and_report_take_results_and_folders(result, tmp_path):
@@ -185,8 +169,7 @@ def test_every_call_is_exported_and_none_costs_an_import():
     program = f"""
 import sys, brinell
 light = "torch" not in sys.modules and "pydantic" not in sys.modules
-import brinell.pages.html
-from brinell.pages import format
+import brinell.studies.audit.run
 calls = [getattr(brinell, name) for name in {names}]
 import json
 print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) - set(dir(brinell)))]))

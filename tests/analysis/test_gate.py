@@ -186,7 +186,6 @@ def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, subtests):
             tested_side.manifest["stages"][0]["eot"] = eot
             run = result(tested_side)
             assert run.weak == gate(run, against_thresholds(run, [Threshold(metric="clean", minimum=0.5)])).weak == weak
-            assert any("weaker than fast" in note for note in run.verdict_notes) == (weak is not None)
 
 
 def test_a_gate_without_conditions_is_refused(synthetic):

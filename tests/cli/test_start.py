@@ -7,7 +7,7 @@ import pytest
 
 HEAVY = {"sympy", "pandas", "sklearn", "scipy", "matplotlib", "IPython", "ray", "timm", "torchvision", "torch._dynamo"}
 FIRST_PASS = """
-import brinell.engine.audit, brinell.pages.html, brinell.studies.audit.run
+import brinell.engine.audit, brinell.studies.audit.run
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request

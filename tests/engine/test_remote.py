@@ -11,8 +11,8 @@ from brinell.core.domain import Domain
 from brinell.core.model import Access
 from brinell.core.record import Outcome
 from brinell.models.http import Http
-from brinell.pages import html
 from brinell.store.run import Run
+from brinell.studies.register import write_page
 
 SIX = Domain(kind="vector", shape=(6,))
 NET = mlp(6, 3)
@@ -124,7 +124,7 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
     assert failure_warning["text"].startswith(
         f"{len(failed_samples) + len(later)} of 24 samples could not be judged; the first: {failed_samples[0]} in clean"
     )
-    html.write(run.path)
+    write_page(run.path)
     assert "could not be judged" in (run.path / "report.html").read_text()
 
 

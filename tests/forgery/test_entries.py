@@ -8,8 +8,8 @@ import pytest
 
 import brinell
 from brinell.core.errors import BrinellError
-from brinell.pages import html
 from brinell.store.run import LAYOUT
+from brinell.studies.register import write_page
 
 SAMPLES = 24
 SEED = 430
@@ -75,7 +75,7 @@ def is_refused(folder, edit, seed):
     edit(manifest, random.Random(seed))
     try:
         LAYOUT.save(folder, manifest)
-        html.write(folder)
+        write_page(folder)
         return brinell.verify(folder, replay=SAMPLES, trust=folder).status == "refused"
     except BrinellError:
         return True
@@ -96,7 +96,7 @@ def test_another_machine_alone_is_proved(honest, tmp_path):
     for check in manifest["checks"][manifest["models"][0]["name"]]:
         check["text"] = check["text"].replace("24", "23")
     LAYOUT.save(folder, manifest)
-    html.write(folder)
+    write_page(folder)
     result = brinell.verify(folder, replay=SAMPLES, trust=folder)
     assert result.passed, result.problems
     assert any("the figure and the sentence of" in sentence for sentence in result.unverified_claims)

@@ -5,7 +5,6 @@ import re
 import brinell
 from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
-from brinell.pages import html
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
@@ -17,14 +16,13 @@ from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
 
-def test_audit(audit_run, models_run, monkeypatch):
+def test_audit(audit_run, models_run):
     for name, run in (("audit", audit_run), ("models", models_run)):
         approve(name, re.sub("<rect bar [^>]*>", "<rect bar>", shown(run)))  # as long as seconds
-    approve("audit-terminal", terminal_of(varied(brinell.open(models_run)), models_run))
-    summarise = html.summarise
-    monkeypatch.setattr(html, "summarise", lambda *arguments: varied(summarise(*arguments)))
-    page, tables = html.render_all(models_run)
-    approve("audit-varied", "\n\n".join([page_text(page), *map(table_text, tables.values())]))
+    result = varied(brinell.open(models_run))
+    report = result.report()
+    texts = terminal_of(result, models_run), page_text(page(report)), *map(table_text, csv_files(report).values())
+    approve("audit-varied", "\n\n".join(texts))
 
 
 def test_epsilon(epsilon_run):

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.curve import RIGHT, WRONG, Array, eps_index, grid, worst_case
+from brinell.analysis.curve import RIGHT, WRONG, Array, eps_index, grid, ran, worst_case
 from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
-from brinell.analysis.robust_accuracy import class_name, class_names, criterion, judging
+from brinell.analysis.robust_accuracy import class_name, class_names, criterion
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 from brinell.store.run import Run
@@ -76,7 +76,7 @@ def align(sides: Sequence[Side]) -> Common:
     if not (eps > 0).any():
         raise RequestError(f"the runs share no eps above 0: audit all models with the same {option('eps')}")
     cells = [grid(side.records, side.manifest, side.model) for side in sides]
-    counted = [judging(of_model) for of_model in cells]
+    counted = [ran(of_model) for of_model in cells]
     states = [
         np.column_stack([of_model.clean, worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]])
         for of_model, stages in zip(cells, counted, strict=True)

@@ -10,10 +10,9 @@ from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.record import Array as Array
 from brinell.store.rows import take
 
-WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
-"""States of a cell: broken, robust, failed, skipped for this model, and no row (a run that is not finished)."""
-
-WORDS = ("broken", "robust", "failed", "skipped", "missing")
+WRONG, RIGHT, UNJUDGED, NOT_RUN = range(4)
+"""States of a cell: broken, robust, failed, and skipped for this model."""
+WORDS = ("broken", "robust", "failed", "skipped")
 """The states as words."""
 
 
@@ -52,7 +51,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     clean[np.isin(outcome, [str(Outcome.MISCLASSIFIED), str(Outcome.MET)])] = WRONG
     rows_of = {str(stage["name"]): np.flatnonzero(attack == stage["name"]) for stage in manifest["stages"]}
     skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
-    states = np.full((len(rows_of), len(ids), len(eps)), ABSENT, np.int8)
+    states = np.full((len(rows_of), len(ids), len(eps)), NOT_RUN, np.int8)
     before = np.full(len(ids), np.inf)
     for i, stage in enumerate(manifest["stages"]):
         part = take(records, rows_of[str(stage["name"])])
@@ -60,15 +59,12 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         broken = np.full(len(ids), np.inf)
         broken[index] = np.ma.filled(part.broken, np.inf)
         below = np.full(len(ids), RIGHT, np.int8)
-        below[index[part.outcome == Outcome.SURVIVED]] = RIGHT
-        below[index[part.outcome == Outcome.SPARED]] = RIGHT
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
         alone = bool(stage.get("turn", {}).get("alone"))
         reached = eps * (1 + 1e-9) >= (broken if alone else np.minimum(broken, before))[:, None]
-        states[i] = np.where(reached, WRONG, below[:, None])
-        states[i, clean != RIGHT] = clean[clean != RIGHT, None]
-        if stage["name"] in skipped:
-            states[i] = NOT_RUN
+        if stage["name"] not in skipped:
+            states[i] = np.where(reached, WRONG, below[:, None])
+            states[i, clean != RIGHT] = clean[clean != RIGHT, None]
         before = np.minimum(before, broken)
     states[:, :, eps == 0] = clean[None, :, None]
     return Grid(model=model, ids=ids, labels=labels, clean=clean, stages=tuple(rows_of), eps=eps, states=states)
@@ -77,8 +73,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Array]:
     """The table sample x attack x eps of all models, as columns (rows,): what follows for each cell from the rows of a run.
 
-    The column `state` is broken, robust, failed (the sample could not be judged), skipped (the attack cannot run on the model) or
-    missing (the run is not finished).
+    The column `state` is broken, robust, failed (the sample could not be judged) or skipped (the attack cannot run on the model).
     """
     columns: dict[str, list[Array]] = {name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")}
     for model in manifest["models"]:
@@ -103,40 +98,29 @@ def eps_index(eps: Array, values: Array) -> Array:
     return np.where(np.isclose(eps[nearest], values, rtol=1e-9, atol=1e-15), nearest, -1)
 
 
-def ran(cells: Grid) -> list[bool]:
-    """For each stage, True if it ran on at least one sample at an eps above 0."""
+def ran(cells: Grid) -> list[int]:
+    """Positions of the stages that can run on the model."""
     above = cells.states[:, :, cells.eps > 0]
-    return [not (states.size and bool((states == NOT_RUN).all())) for states in above]
+    return [i for i, states in enumerate(above) if not (states.size and bool((states == NOT_RUN).all()))]
 
 
-def finished(cells: Grid) -> list[bool]:
-    """For each stage, True if every sample that was left to it has a row: classified correctly and not broken earlier."""
-    decided = np.repeat((cells.clean != RIGHT)[:, None], len(cells.eps), axis=1)
-    flags = []
-    for states in cells.states:
-        flags.append(not bool(((states == ABSENT) & ~decided).any()))
-        if flags[-1]:
-            decided = decided | (states == WRONG)
-    return flags
-
-
-def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
-    """The worst that `stages` (positions) did to each sample.
+def worst_case(cells: Grid, stages: Sequence[int] | None = None) -> Array:
+    """The worst that `stages` (positions; by default all that ran) did to each sample.
 
     Returns:
         (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
         where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above
         eps 0.
     """
+    stages = ran(cells) if stages is None else stages
     clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     if not len(stages):
         # Without an attack, the initially wrong ones alone would make a rate of 0 over a handful.
         return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(np.int8)
     states = cells.states[list(stages)]
     wrong = (states == WRONG).any(axis=0) | (clean == WRONG)
-    right = (states == RIGHT).any(axis=0) & (clean == RIGHT)
-    doubt = ((states == UNJUDGED) | (states == ABSENT)).any(axis=0)
-    return np.where(wrong, WRONG, np.where(right & ~doubt, RIGHT, UNJUDGED)).astype(np.int8)
+    right = (states == RIGHT).any(axis=0) & (clean == RIGHT) & ~(states == UNJUDGED).any(axis=0)
+    return np.where(wrong, WRONG, np.where(right, RIGHT, UNJUDGED)).astype(np.int8)
 
 
 def stage_label(stage: Mapping[str, Any]) -> str:

@@ -51,8 +51,8 @@ def _short(value: object) -> str:
 class ClaimingResult(Result):
     """Base of results of which a part is the word of whoever made the folder."""
 
-    words: ClassVar[frozenset[str]] = frozenset(claimed_names({**CLAIMED, **RUN_CLAIMED})) - {"finished"}
-    """Names of fields, at any depth, that no verification recomputes. Here `finished` says that a stage has all of its rows."""
+    words: ClassVar[frozenset[str]] = frozenset(claimed_names({**CLAIMED, **RUN_CLAIMED}))
+    """Names of fields, at any depth, that no verification recomputes."""
 
     claimed: list[str] = []
     """Fields that `brinell verify` takes from whoever made the folder, with dots between the parts."""

@@ -63,7 +63,7 @@ def not_made(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [check for check in checks if check.passed is None and check.code in NEEDED]
 
 
-def caveat(checks: Sequence[CheckResult], *, with_names: bool = True) -> str | None:
+def caveat(checks: Sequence[CheckResult]) -> str | None:
     """How many checks failed or were not made, and which; None where every check that counts was made and passed."""
     failed, missing = [check for check in checks if check.passed is False], not_made(checks)
     if not failed and not missing:
@@ -71,23 +71,30 @@ def caveat(checks: Sequence[CheckResult], *, with_names: bool = True) -> str | N
     if not failed and len(missing) == len(NEEDED):
         return "no checks were made"
     parts = []
-    if failed:
-        parts.append(f"{_number(failed)} failed" + f" ({_join_codes(failed)})" * with_names)
-    if missing:
-        parts.append(
-            f"{len(missing) if failed else _number(missing)} could not be made" + f" ({_join_codes(missing)})" * with_names
-        )
+    for group, verb in ((failed, "failed"), (missing, "could not be made")):
+        if group:
+            number = f"{len(group)}" if parts else f"{len(group)} check{'s' * (len(group) > 1)}"
+            parts.append(f"{number} {verb} ({join_codes([check.code for check in group])})")
     return ", ".join(parts)
 
 
-def _number(checks: Sequence[CheckResult]) -> str:
-    return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+def summary(checks: Sequence[CheckResult]) -> str:
+    """One sentence on all checks: how many passed, failed and were not made, and why."""
+    failed, missing = [check.code for check in checks if check.passed is False], not_made(checks)
+    parts = [f"{sum(check.passed is True for check in checks)} checks passed"]
+    if failed:
+        parts.append(f"{len(failed)} failed ({join_codes(failed)})")
+    if missing:
+        reasons = list(dict.fromkeys(check.reason for check in missing))
+        verb = "was" if len(missing) == 1 else "were"
+        more = f" and {len(reasons) - 1} more reasons" if reasons[1:] else ""
+        parts.append(f"{len(missing)} {verb} not made: {reasons[0]}{more}")
+    return f"{', '.join(parts)}."
 
 
-def _join_codes(checks: Sequence[CheckResult]) -> str:
-    """Codes of the first three checks, and the number of others."""
-    codes = ", ".join(check.code for check in checks[:3])
-    return codes if len(checks) <= 3 else f"{codes} and {len(checks) - 3} more"
+def join_codes(codes: Sequence[str]) -> str:
+    """The first three codes, and the number of others."""
+    return ", ".join(codes[:3]) + (f" and {len(codes) - 3} more" if len(codes) > 3 else "")
 
 
 def _not_made(code: Code, reason: str) -> CheckResult:

@@ -4,7 +4,7 @@ Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what 
 ever NaN or infinite.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import AliasChoices, ConfigDict, Field
 
@@ -90,7 +90,7 @@ class StageResult(Result):
     eps: float
     """The largest eps: that of `accuracy` and `drop`."""
     accuracy: float | None
-    """Robust accuracy after this stage at `eps`; null where the stage was skipped or is not finished."""
+    """Robust accuracy after this stage at `eps`; null where the stage was skipped."""
     drop: float | None
     """Change of accuracy through this stage: from the stage before it, or from the untouched inputs."""
     forwards: int
@@ -104,11 +104,9 @@ class StageResult(Result):
     seconds: float
     """Wall time."""
     curve: list[Rate]
-    """Robust accuracy after this stage at each eps; empty where `accuracy` is null for want of a finished stage."""
+    """Robust accuracy after this stage at each eps; empty where the stage was skipped."""
     broken: list[int]
     """Samples that this stage was the first to break, at each eps."""
-    finished: bool
-    """True if every sample that was left to this stage has its rows."""
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
 
@@ -186,27 +184,6 @@ class CheckResult(Result):
     """Why the check was not made or could not decide, in a clause; null where it passed or failed."""
 
 
-WayKind = Literal["mended", "surrogate", "estimated", "averaged", "answers", "longer"]
-
-
-class WayResult(Result):
-    """One way around the gradient that a model shows, and what it gained."""
-
-    kind: WayKind
-    """The gradient that the attacks followed: of the model mended, of a surrogate, estimated from scores, of the mean of several
-    answers, none, or the model's own for longer."""
-    way: str
-    """Description of what the attacks followed instead of the model's gradient."""
-    attacks: list[str]
-    """Titles of the stages that went this way."""
-    attacked: int
-    """Samples that they attacked at the largest eps: those that all stages before them had left robust there, or some of them."""
-    broken: int
-    """Samples that they were the first to break at the largest eps."""
-    disagreement: float | None = None
-    """Disagreement of finite differences with the gradient that was followed: 0 is perfect, 1 is chance; null if unchecked."""
-
-
 class DetectedAttack(Result):
     """How well a detector separates the adversarial inputs of one attack from clean ones."""
 
@@ -266,11 +243,11 @@ class ModelResult(ClaimingResult):
     n: int
     """Samples in the run."""
     complete: bool
-    """True if every stage that can run judged every sample; otherwise the figures are those of the finished stages."""
+    """True if every stage that can run judged every sample."""
     clean_accuracy: Rate
     """Accuracy on the untouched inputs."""
     robust_accuracy: list[Rate]
-    """Worst case per sample over all finished stages, at each eps."""
+    """Worst case per sample over all stages, at each eps."""
     certified: list[Rate] | None = None
     """Share of samples that is proven robust, at each eps; null without `--certify`."""
     open: list[Rate] | None = None
@@ -307,11 +284,9 @@ class ModelResult(ClaimingResult):
     verdict: str
     """One sentence of at most 25 words: the robust accuracy at the largest eps, and whether to believe it."""
     verdict_notes: list[str]
-    """Sentences that qualify the verdict: what else failed, what could not run, and what to do."""
+    """Sentences on failed checks that the verdict does not name, and on what to do."""
     detectors: list[DetectorResult] | None = Field(default=None, exclude_if=lambda detectors: detectors is None)
     """Detectors in front of the model; left out without `--detector`."""
-    ways_around: list[WayResult]
-    """How attacks went around the gradient that the model shows, in the order of the stages; empty where none did."""
 
 
 class ClassMean(OfClass):

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.curve import (
-    ABSENT,
     RIGHT,
     UNJUDGED,
     WRONG,
     Array,
     Grid,
-    finished,
     grid,
     ran,
     stage_label,
@@ -35,15 +33,14 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
-from brinell.analysis.thresholds import meaning, notes, statement
-from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker_than_fast
+from brinell.analysis.verdict import Figures, detours, statement, verdict, verdict_notes, weaker_than_fast
 from brinell.core.intervals import wilson
 from brinell.core.record import Records, has_broken
 from brinell.store.run import threshold_of
 
 
 def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditResult:
-    """All figures of a run, which may still be going on: one result per model of the manifest, in its order.
+    """All figures of a run: one result per model of the manifest, in its order.
 
     The `records` hold the rows of all models; `run` is the folder, as it is to be named.
     """
@@ -74,7 +71,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     cells = grid(records, manifest, model)
     n = int(manifest["data"]["n"])
     unseen = max(n - len(cells.ids), 0)
-    worst = worst_case(cells, judging(cells))
+    worst = worst_case(cells)
     eps = [float(e) for e in cells.eps]
     classes = per_class(cells, worst, class_names(manifest), quantity)
     robust = rates(worst, eps, unseen, quantity)
@@ -82,13 +79,12 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     gaps = clean.missing + sum(rate.missing for rate in robust)
     checks = checks_of(records, manifest, model)
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-    active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
-    all_done = len(judging(cells)) == len(active)
-    going = not all_done
+    active = [cells.stages[i] for i in ran(cells)]
     stages = stage_results(records, manifest, cells, unseen, quantity)
     is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
-    budget = str(manifest["eps_text"][-1])
-    ways = ways_around(records, manifest, model, stages, eps[-1])
+    eps_text = [str(text) for text in manifest["eps_text"]]
+    weak = weaker_than_fast(manifest, model)
+    figures = Figures(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
     return ModelResult(
         run=run,
         model=model,
@@ -96,9 +92,9 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         criterion=criterion(manifest),
         meaning=None if threshold is None else meaning(manifest),
         eps=eps,
-        eps_text=[str(text) for text in manifest["eps_text"]],
+        eps_text=eps_text,
         n=n,
-        complete=not going and gaps == 0,
+        complete=gaps == 0,
         clean_accuracy=clean,
         robust_accuracy=robust,
         quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
@@ -124,38 +120,11 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         warnings=warnings + warnings_in(checks, model, [warning.code for warning in warnings]),
         checks=checks,
         caveat=caveat(checks),
-        weak=(weak := weaker_than_fast(manifest, model)),
+        weak=weak,
         attacks=_attacks(manifest),
-        verdict=verdict(
-            clean=clean, robust=robust[-1], budget=budget, going=going, checks=checks, ways=ways, weak=weak is not None
-        )
-        if threshold is None
-        else statement(threshold, clean, robust[-1], budget, going=going),
-        verdict_notes=[]
-        if going or not clean.k
-        else list(notes(robust[-1], n, checks, weak))
-        if threshold is not None
-        else verdict_notes(
-            robust=robust[-1],
-            total=n,
-            checks=checks,
-            ways=ways,
-            eot=max(
-                (int(stage.get("eot", 1)) for stage in manifest["stages"] if not stage.get("turn", {}).get("when")), default=1
-            ),
-            weak=weak,
-        ),
-        ways_around=ways,
+        verdict=verdict(figures) if threshold is None else statement(threshold, figures),
+        verdict_notes=list(verdict_notes(figures)) if clean.k else [],
     )
-
-
-def judging(cells: Grid) -> list[int]:
-    """Positions of the stages whose verdict counts: those that ran and are finished.
-
-    A stage that is still going on has judged the easy samples first; counting it would bias every rate.
-    """
-    complete, active = finished(cells), ran(cells)
-    return [i for i in range(len(cells.stages)) if complete[i] and active[i]]
 
 
 def rates(states: Array, eps: Sequence[float], unseen: int = 0, quantity: str = ACCURACY) -> list[Rate]:
@@ -262,6 +231,15 @@ def criterion(manifest: Mapping[str, Any]) -> str:
     return f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
 
 
+def meaning(manifest: Mapping[str, Any]) -> str:
+    """The criterion of probability of a run in words."""
+    recorded = manifest["criterion"]
+    if recorded.get("wrong_class") is None:
+        return f"the predicted class is wrong, and the true class has a probability below {recorded['true_below']:g}"
+    name = class_name(class_names(manifest), int(recorded["wrong_class"]))
+    return f"an input of another class has a probability above {recorded['wrong_above']:g} for {name}"
+
+
 def rounding(manifest: Mapping[str, Any]) -> float:
     """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite where that is not known.
 
@@ -284,7 +262,7 @@ def stage_results(
     records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0, quantity: str = ACCURACY
 ) -> list[StageResult]:
     """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
-    complete, counted = finished(cells), judging(cells)
+    counted = ran(cells)
     reasons = {s["stage"]: str(s["reason"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
@@ -312,8 +290,7 @@ def stage_results(
                 seconds=costs["seconds"][i],
                 curve=curve,
                 broken=broken,
-                finished=complete[i] and bool((cells.states[i] != ABSENT).any()),
-                skipped=None if ran(cells)[i] else reasons.get(stage, "the attack cannot run on this model"),
+                skipped=None if i in counted else reasons.get(stage, "the attack cannot run on this model"),
             )
         )
         before = before if after is None else after

@@ -1,18 +1,13 @@
-"""The verdict on a robust accuracy in one sentence, and the ways by which attacks bypassed the model's gradient."""
+"""What to say of a robust accuracy: one sentence with the figure and whether to believe it, and what qualifies it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from brinell.analysis.curve import stage_title
-from brinell.analysis.indicators import not_made
-from brinell.analysis.results import CheckResult, Rate, StageResult, WayKind, WayResult
+from brinell.analysis.indicators import join_codes, not_made
+from brinell.analysis.results import CheckResult, Rate, StageResult
 from brinell.core.checks import DECIDING_SCORES, DETACHED, GOOD, TOO_FEW, Code
-from brinell.core.record import Outcome, Records
 
-ATTACKED = [str(outcome) for outcome in (Outcome.BROKEN, Outcome.SURVIVED, Outcome.FAILED)]
-"""Outcomes of a sample that a stage attacked."""
 UNSTEADY = {
     Code.CLEAN: "clean accuracy is at chance level, or higher when inputs are prepared differently",
     Code.WEIGHTS: "weights or buffers changed during the audit",
@@ -37,55 +32,45 @@ BROKEN = {
     Code.INCOMPLETE: "the last attack was still making progress when it ended",
 }
 """Failed checks after which a figure is an upper bound, the most informative first."""
-LABELS_ALONE = "labels alone"
-"""The way of the stages that wait for `DETACHED` checks."""
 DETACHED_REMEDY = "Attacks that follow scores or gradients may pass by near boundaries: attack by labels alone (--attack ray-s)."
 """What to do if the scores do not tell how near the decision boundary is."""
 MORE_QUERIES = "The scores lead no attack there, and more queries by labels alone may find more: run --attack ray-s?steps=100000."
 """What to do if attacks by labels alone ran already."""
 LONGEST = 25
 """Words of a verdict."""
+LITTLE = 0.1
+"""Share of the clean accuracy; with less at the largest budget, the verdict says where half of it is lost."""
 STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
 """Cascades that are as strong as `fast`, or stronger."""
 
 
-def ways_around(
-    records: Records, manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult], eps: float
-) -> list[WayResult]:
-    """Ways by which attacks bypassed the gradient of the model, and what each broke at the largest eps.
+class Detours(NamedTuple):
+    """What attacks followed in place of the gradient that a model shows, at the largest eps."""
 
-    A stage bypasses the gradient if it follows another one, estimates it from scores, averages over answers, uses none after
-    gradient attacks, or waits for an alarm. Stages that attacked no sample at the largest eps are left out.
+    way: str = ""
+    """The gradient that replaced the model's; empty for none."""
+    disagreement: float | None = None
+    """Of finite differences with that gradient: 0 is perfect, 1 is chance; None if unchecked."""
+    by_labels: bool = False
+    """True if attacks by labels alone ran because the scores mislead."""
+    answers: int = 1
+    """Answers whose mean decides whether an input is adversarial."""
 
-    Args:
-        records: rows of any number of models.
-        manifest: the run's manifest.
-        model: name of a model in the run.
-        stages: its stages in order, with the samples that each was the first to break.
-        eps: the largest one.
-    """
+
+def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult]) -> Detours:
+    """What the stages of a model, in the order of the manifest, followed in place of its gradient."""
     repair = manifest.get("repairs", {}).get(model, {})
-    rows_at_eps = (
-        (records.model == model) & np.isclose(np.ma.filled(records.attacked, 0), eps) & np.isin(records.outcome, ATTACKED)
+    ran = [facts for facts, stage in zip(manifest["stages"], stages, strict=True) if stage.forwards]
+    mended = any(
+        facts.get("gradient", "own") == "repaired" or (facts.get("gradient", "own") == "own" and repair.get("from_start"))
+        for facts in ran
     )
-    groups: dict[tuple[WayKind, str], list[StageResult]] = {}
-    climbed = False
-    for stage_facts, stage in zip(manifest["stages"], stages, strict=True):
-        way = _way(stage_facts, repair, climbed)
-        climbed |= stage_facts["access"] == "gradients"
-        if way and stage.finished and (rows_at_eps & (records.attack == stage.attack)).any():
-            groups.setdefault(way, []).append(stage)
-    return [
-        WayResult(
-            kind=kind,
-            way=way,
-            attacks=[stage.title for stage in group],
-            attacked=len(np.unique(records.sample_id[rows_at_eps & np.isin(records.attack, [stage.attack for stage in group])])),
-            broken=sum(stage.broken[-1] for stage in group),
-            disagreement=repair.get("disagreement") if kind == "mended" else None,
-        )
-        for (kind, way), group in groups.items()
-    ]
+    return Detours(
+        way=str(repair.get("way", "a gradient that is mended")) if mended else "",
+        disagreement=repair.get("disagreement") if mended else None,
+        by_labels=any(facts.get("turn", {}).get("when") == "detached" for facts in ran),
+        answers=max((int(facts.get("eot", 1)) for facts in ran if not facts.get("turn", {}).get("when")), default=1),
+    )
 
 
 def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
@@ -103,112 +88,111 @@ def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
     return "; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "") or None
 
 
-def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> tuple[WayKind, str] | None:
-    """Kind and description of what a stage follows instead of the model's gradient; None if it follows that gradient."""
-    when, gradient = stage.get("turn", {}).get("when"), stage.get("gradient", "own")
-    if gradient == "repaired" or (gradient == "own" and repair.get("from_start")):
-        return "mended", str(repair.get("way", "a gradient that is mended"))
-    if gradient == "surrogate":
-        return "surrogate", "the gradient of the surrogate"
-    if when == "detached":
-        return "answers", LABELS_ALONE
-    if when == "blind":
-        return "estimated", "a gradient estimated from scores"
-    if when == "random":
-        return "averaged", f"the mean of {stage.get('eot', 1)} answers"
-    if climbed and stage["access"] != "gradients":
-        return "answers", "answers alone"
-    return ("longer", "the model's own gradient, for longer") if when else None
+class Figures(NamedTuple):
+    """The rates of a run and what is known of how they came about."""
+
+    clean: Rate
+    """Accuracy on the clean inputs."""
+    robust: Sequence[Rate]
+    """Robust accuracy at each eps."""
+    texts: Sequence[str]
+    """Each eps as it was asked."""
+    checks: Sequence[CheckResult]
+    """Every check on the model."""
+    detours: Detours = Detours()
+    weak: str | None = None
+    """From `weaker_than_fast`."""
 
 
-def verdict(
-    *, clean: Rate, robust: Rate, budget: str, going: bool, checks: Sequence[CheckResult], ways: Sequence[WayResult], weak: bool
-) -> str:
-    """One sentence of at most 25 words: the robust accuracy, and whether to believe it.
-
-    Args:
-        clean: accuracy on the clean inputs.
-        robust: the robust accuracy at the largest eps.
-        budget: the largest eps as it is printed, such as 8/255.
-        going: True while the run or a stage of it is not finished.
-        checks: every check on the model.
-        ways: from `ways_around`.
-        weak: True if the attacks are weaker than `fast` (`weaker_than_fast`).
-    """
-    if going:
-        return (
-            "Robust accuracy is not known yet: no attack is finished."
-            if robust.value is None
-            else f"Robust accuracy at {budget} is at most {_percent(robust)} so far: the run is not finished."
-        )
+def verdict(figures: Figures) -> str:
+    """One sentence of at most 25 words: the robust accuracy, and whether to believe it."""
+    clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
     if not clean.k:
         return "No sample was attacked: the model misclassifies every clean input."
-    if robust.value is None or robust.eps == 0:
-        return "Robust accuracy was not measured: no budget is above 0."
-    return _verdict_on_finished(
-        clean, robust, f"Robust accuracy at {budget}", {Code(check.code): check for check in checks}, ways, weak
-    )
-
-
-def _verdict_on_finished(
-    clean: Rate, robust: Rate, subject: str, checks: Mapping[Code, CheckResult], ways: Sequence[WayResult], weak: bool
-) -> str:
+    if last.value is None or last.eps == 0:
+        return f"Robust accuracy was not measured: {'no budget is above 0' if last.eps == 0 else 'no sample could be judged'}."
+    subject, figure = f"Robust accuracy at {budget}", _percent(last)
+    checks = {Code(check.code): check for check in figures.checks}
     failed = {code for code, check in checks.items() if check.passed is False}
-    figure = _percent(robust)
     for code, reason in UNSTEADY.items():
         if code in failed:
             return _sentence(f"Do not rely on the {figure}", checks[code].cause, reason)
     if Code.RANDOM in failed:
         return f"{subject} is about {figure}, an estimate: the model answers the same input differently each time."
-    if not robust.k:
-        which = "every sample" if clean.k == clean.n else "every correctly classified sample"
-        return f"{subject} is 0 %: {which} has an adversarial example."
-    if broken := failed & BROKEN.keys():
-        if reason := _bypass(broken, ways):
-            return f"{subject} is at most {figure}: {reason}."
+    broken = failed & BROKEN.keys() if last.k else set()
+    if broken and (reason := _bypass(broken, figures.detours)):
+        return f"{subject} is at most {figure}: {reason}."
+    if broken:
         first = _gravest(broken, checks)
         return _sentence(f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first])
-    missing = not_made(list(checks.values()))
+    if where := where_it_breaks(clean, figures.robust, figures.texts):
+        return where
+    if not last.k:
+        which = "every sample" if clean.k == clean.n else "every correctly classified sample"
+        return f"{subject} is 0 %: {which} has an adversarial example."
+    missing = not_made(figures.checks)
     if any(check.reason == TOO_FEW for check in missing):
-        return f"{subject} is at most {figure}: no check failed, but {robust.n} samples are too few to tell."
+        return f"{subject} is at most {figure}: no check failed, but {last.n} samples are too few to tell."
     if missing:
         return f"{subject} is at most {figure}: no check failed, but {len(missing)} could not run."
-    if weak:
+    if figures.weak:
         return f"{subject} is at most {figure}: all checks passed, but stronger attacks (--attack fast) may lower it."
-    gain = "broke a sample" if robust.k == clean.k else "found more"
+    gain = "broke a sample" if last.k == clean.k else "found more"
     return f"{subject} is at most {figure}: all checks passed, and no attack {gain}."
 
 
-def verdict_notes(
-    *,
-    robust: Rate,
-    total: int,
-    checks: Sequence[CheckResult],
-    ways: Sequence[WayResult],
-    eot: int = 1,
-    weak: str | None = None,
-) -> list[str]:
-    """Sentences that qualify the verdict of a finished run: what else failed, what could not run, and what to do.
+def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -> str:
+    """The budgets between which half of the clean accuracy is lost, and what is left; empty unless little is, at the largest.
 
-    Args:
-        robust: the robust accuracy at the largest eps.
-        total: samples of the run.
-        checks: every check on the model.
-        ways: from `ways_around`.
-        eot: answers whose mean decides whether an input is adversarial.
-        weak: from `weaker_than_fast`.
+    The ends are the largest budget up to which the whole interval is above half, and the smallest from which it is below.
     """
-    by_code = {Code(check.code): check for check in checks}
-    failed = {code for code, check in by_code.items() if check.passed is False}
-    return [
-        *_notes_on_failures(failed, by_code),
-        *(_notes_on_randomness(ways, eot) if Code.RANDOM in failed else ()),
-        *(_notes_on_ways(ways) if failed & BROKEN.keys() else ()),
-        *(_remedy_by_labels(ways) if failed & DETACHED and robust.k else ()),
-        *_notes_on_missing(not_made(checks)),
-        *((f"The attacks ({weak}) are weaker than fast, which may find more: run --attack fast.",) if weak and robust.k else ()),
-        *((f"{robust.n} of {total} samples could be judged; the figure is of these.",) if robust.missing else ()),
-    ]
+    judged = [(rate, text) for rate, text in zip(robust, texts, strict=True) if rate.eps > 0 and rate.value is not None]
+    half = (clean.value or 0.0) / 2
+    above = [text for rate, text in judged if (rate.low or 0.0) > half]
+    below = [text for rate, text in judged if rate.high is not None and rate.high < half]
+    if len(judged) < 2 or not below or (judged[-1][0].value or 0.0) >= 2 * LITTLE * half or robust[-1].value is None:
+        return ""
+    last, budget = judged[-1]
+    left = f"and at most {_percent(last)} is left at {budget}" if last.k else f"and nothing is left at {budget}"
+    place = f"between {above[-1]} and {below[0]}" if above else f"before {below[0]}"
+    return f"Half of the clean accuracy, {_percent(clean)}, is lost {place}, {left}."
+
+
+def statement(criterion: str, figures: Figures) -> str:
+    """One sentence on the share of inputs that do not meet a criterion of probability at the largest eps."""
+    clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
+    if last.value is None:
+        return f"No sample could be judged, so nothing is known about {criterion}."
+    share = f"{_percent(last)} of the inputs do not meet {criterion}"
+    if not clean.k:
+        return f"Every clean input meets {criterion}, so nothing was attacked."
+    if last.eps == 0:
+        return f"{share}; nothing was attacked, since no budget is above 0."
+    if not last.k:
+        return f"Every input meets {criterion} at {budget}."
+    untouched = f"{clean.n - clean.k} of {clean.n} meet it untouched"
+    return f"At most {share} at {budget}: {untouched}, and attacks made {clean.k - last.k} more meet it."
+
+
+def verdict_notes(figures: Figures) -> Iterator[str]:
+    """Sentences on the checks of a run with clean inputs that are right: what else failed, and what to do."""
+    checks = {Code(check.code): check for check in figures.checks}
+    failed = {code for code, check in checks.items() if check.passed is False}
+    first = next((code for code in UNSTEADY if code in failed), None)
+    if first is None and (candidates := failed & BROKEN.keys()):
+        first = _gravest(candidates, checks)
+    if others := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
+        yield f"{join_codes(others)} failed too." if first else f"{join_codes(others)} failed."
+    route = figures.detours
+    if Code.RANDOM in failed and route.answers > 1:
+        yield f"Attacks follow the mean of {route.answers} answers, and it decides whether an input is adversarial."
+    elif Code.RANDOM in failed:
+        yield "One lucky answer counts against the model, while one gradient of many may lead nowhere: run --attack rand."
+    if failed & BROKEN.keys() and route.disagreement is not None:
+        good = "agree with the replaced gradient" if route.disagreement <= GOOD else "disagree with the replaced gradient too"
+        yield f"Finite differences {good} ({route.disagreement:.2f}; 0 is perfect, 1 is chance)."
+    if failed & DETACHED and figures.robust[-1].k:
+        yield MORE_QUERIES if route.by_labels else DETACHED_REMEDY
 
 
 def _percent(rate: Rate) -> str:
@@ -226,74 +210,10 @@ def _gravest(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Code:
     return min(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
 
 
-def _replaced_gradient(ways: Sequence[WayResult]) -> float | None:
-    """Disagreement of finite differences with the gradient that attacks used in place of the model's own; None without one."""
-    return next((way.disagreement for way in ways if way.disagreement is not None), None)
-
-
-def _bypass(broken: Collection[Code], ways: Sequence[WayResult]) -> str:
+def _bypass(broken: set[Code], route: Detours) -> str:
     """Clause on how attacks bypassed failed checks; empty unless finite differences agree with the gradient they followed."""
-    disagreement = _replaced_gradient(ways)
-    if disagreement is None or disagreement > GOOD:
+    if route.disagreement is None or route.disagreement > GOOD:
         return ""
-    if any(way.way == DECIDING_SCORES for way in ways):
+    if route.way == DECIDING_SCORES:
         return "attacks followed the scores that decide, which the model does not show"
-    return "" if DETACHED & set(broken) else "attacks bypassed a misleading gradient, and finite differences agree"
-
-
-def _notes_on_failures(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Iterator[str]:
-    """Sentence on the failed checks that the verdict does not name."""
-    first = next((code for code in UNSTEADY if code in failed), None)
-    if first is None and (candidates := failed & BROKEN.keys()):
-        first = _gravest(candidates, checks)
-    if others := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
-        yield f"{_join_codes(others)} failed too." if first else f"{_join_codes(others)} failed."
-
-
-def _notes_on_randomness(ways: Sequence[WayResult], eot: int) -> Iterator[str]:
-    """Sentences on a model whose answers are random."""
-    if eot > 1:
-        yield f"Attacks follow the mean of {eot} answers, and it decides whether an input is adversarial."
-        return
-    yield "One lucky answer counts against the model, while one gradient of many may lead nowhere: run --attack rand."
-    for way in ways:
-        if way.kind == "averaged":
-            yield f"Attacks along {way.way} broke {_count_more(way.broken)}."
-
-
-def _notes_on_ways(ways: Sequence[WayResult]) -> Iterator[str]:
-    """Sentences on ways around the gradient and what they broke."""
-    for way in ways:
-        if way.broken:
-            yield f"Attacks by {way.way} broke {_count_more(way.broken)}."
-    if ways and not any(way.broken for way in ways):
-        yield "Attacks that bypass the gradient broke no sample more."
-    if (disagreement := _replaced_gradient(ways)) is not None:
-        good = "agree with the replaced gradient" if disagreement <= GOOD else "disagree with the replaced gradient too"
-        yield f"Finite differences {good} ({disagreement:.2f}; 0 is perfect, 1 is chance)."
-
-
-def _remedy_by_labels(ways: Sequence[WayResult]) -> Iterator[str]:
-    """Sentence on what to do if the scores do not tell how near the decision boundary is."""
-    yield MORE_QUERIES if any(way.way == LABELS_ALONE for way in ways) else DETACHED_REMEDY
-
-
-def _notes_on_missing(missing: Sequence[CheckResult]) -> Iterator[str]:
-    """Sentences on checks that did not run or could not tell."""
-    for reason in dict.fromkeys(check.reason for check in missing):
-        codes = _join_codes([check.code for check in missing if check.reason == reason])
-        if reason == TOO_FEW:
-            yield f"{codes} cannot tell with so few samples: take more (--samples)."
-        else:
-            yield f"{codes} could not run: {reason}."
-
-
-def _join_codes(codes: Sequence[str]) -> str:
-    """The first three codes, and the number of others."""
-    first = ", ".join(codes[:3])
-    return first if len(codes) <= 3 else f"{first} and {len(codes) - 3} more"
-
-
-def _count_more(count: int) -> str:
-    """Number of further samples as text."""
-    return f"{count or 'no'} sample{'s' * (count > 1)} more"
+    return "" if DETACHED & broken else "attacks bypassed a misleading gradient, and finite differences agree"

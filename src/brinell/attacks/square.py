@@ -38,7 +38,7 @@ from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import Box, Deals
-from brinell.core.contracts import Access, Batch, Extras, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -56,11 +56,6 @@ ROOM = 2**24
 """Values of input that are searched together: the first windows take some 60 bytes for each."""
 BLOCK = 64
 """Steps whose random numbers are drawn together; it is part of what a seed means."""
-ROUND = Remark(
-    "whole-round",
-    "some searches ended early: every change of a single value had been tried without improvement, and further steps would "
-    "only repeat these queries",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +90,12 @@ class Square(EveryKind):
         """One forward at the start and one a step."""
         return self.restarts * (self.steps + 1), 0
 
-    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
-        """Run the restarts one after another on the samples that are still active; a remark where searches ended early."""
-        finished = False
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
             for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
                 if len(rows):
-                    finished |= self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
-        return Extras(remarks=(ROUND,) if finished else ())
+                    self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
@@ -115,8 +108,8 @@ class Square(EveryKind):
         first = next(singles, self.steps)
         return first if first + deals.places < self.steps else self.steps
 
-    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> bool:
-        """Algorithm 1. Returns True if a search ended early because no window could improve it."""
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Algorithm 1. A search ends early where no window can improve it."""
         # As the authors: the margin, and towards a target class its cross-entropy, which is made to fall.
         loss = LOSSES[self.loss or ("ce" if isinstance(threat.criterion, Targeted) else "margin")]
         ids, norm = batch.ids, threat.distance.name
@@ -124,7 +117,7 @@ class Square(EveryKind):
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = oracle.loss(ids, search.x, loss)
         idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
-        first_step, finished = self._rounds_from(deals) if norm == "linf" else self.steps, False
+        first_step = self._rounds_from(deals) if norm == "linf" else self.steps
         for step in range(self.steps):
             active = oracle.remaining(ids)
             rounds = step - first_step >= deals.places
@@ -133,9 +126,7 @@ class Square(EveryKind):
                 if self.patience is not None:
                     keep &= idle < self.patience
                 if rounds:
-                    exhausted = keep & (idle >= deals.places)
-                    finished |= bool(exhausted.any())
-                    keep &= ~exhausted
+                    keep &= idle < deals.places
                 active = keep.nonzero()[:, 0]
             if active is not None and len(active) < len(ids):
                 ids, highest, idle = ids[active], highest[active], idle[active]
@@ -152,7 +143,6 @@ class Square(EveryKind):
             highest = torch.where(improved, answer, highest)
             idle = torch.where(improved, 0, idle + 1)
             search.settle(improved)
-        return finished
 
 
 class _Linf:

@@ -27,13 +27,14 @@ def csv_files(report: Report) -> dict[str, str]:
 
 def table_csv(table: Table) -> str:
     """A table as CSV; the columns of shares and measures are named `column`, `column low` and so on."""
-    parts = [_parts(row[index] for row in table.rows) for index in range(len(table.columns))]
+    rows = table.rows[1:] if table.total else table.rows
+    parts = [_parts(row[index] for row in rows) for index in range(len(table.columns))]
     head = [
         name if part in ("", "value") else f"{name} {part}"
         for name, group in zip(table.columns, parts, strict=True)
         for part in group
     ]
-    body = [[_value(value, part) for value, group in zip(row, parts, strict=True) for part in group] for row in table.rows]
+    body = [[_value(value, part) for value, group in zip(row, parts, strict=True) for part in group] for row in rows]
     return csv_text(head, body)
 
 

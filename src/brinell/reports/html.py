@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
-from brinell.reports.values import Bars, Code, Curve, Link, Report, Span, Table
+from brinell.reports.values import Bars, Code, Curve, Detail, Link, Report, Span, Table
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 
@@ -78,6 +78,7 @@ def environment() -> jinja2.Environment:
         "kind_of": lambda block: type(block).__name__,
         "left": lambda table, column: column > 0 and _is_text(table, column),
         "legend": figures.legend,
+        "shade_text": shade_text,
         "setting": lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value),
         "slug": slug,
     }
@@ -91,6 +92,8 @@ def script() -> str:
 
 def content(value: Any) -> Markup:
     """A cell without what stands small below it."""
+    if isinstance(value, Detail):
+        return content(value.value)
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
     if isinstance(value, Span):
@@ -100,6 +103,16 @@ def content(value: Any) -> Markup:
         )
         return Markup(bar).format(main_text(value), low, max(high - low, 1))
     return Markup("<code>{}</code>").format(value.text) if isinstance(value, Code) else escape(main_text(value))
+
+
+def shade_text(value: Any) -> tuple[str, str]:
+    """A shaded share in whole percent with its interval, for a narrow cell."""
+    if isinstance(value, Detail):
+        text, interval = shade_text(value.value)
+        return text, "; ".join(filter(None, (interval, value.text)))
+    low, high = getattr(value, "low", None), getattr(value, "high", None)
+    interval = "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"
+    return f"{100 * (share_of(value) or 0.0):.0f}", interval
 
 
 def heat_class(value: Any, table: Table) -> str:

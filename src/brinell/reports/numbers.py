@@ -65,6 +65,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{whole(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
+def capital(text: str) -> str:
+    """A sentence that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def listed(names: list[str], most: int = 3) -> str:
     """`a`, `a and b`, `a, b and c`, `a, b, c and 4 more`."""
     if len(names) > most + 1:

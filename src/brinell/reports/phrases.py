@@ -1,10 +1,16 @@
 """Sentences that several reports share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from brinell.analysis.inference import significant
+import numpy as np
+
+from brinell.analysis.inference import compare_rates, significant
+from brinell.analysis.results import ClassResult, ModelResult, OfClass
 from brinell.analysis.standing import Standing
-from brinell.reports.numbers import counted, listed, percent
+from brinell.reports.numbers import capital, counted, full_text, listed, percent
+
+ENOUGH = 5
+"""With fewer samples, a class is not called the weakest or the strongest."""
 
 
 def who_leads(standing: Standing) -> list[str]:
@@ -49,3 +55,59 @@ def _crossings(standing: Standing) -> Iterator[str]:
             f"At {standing.texts[budget]} {standing.names[other]} leads with {percent(order.values[other])}, against "
             f"{percent(order.values[leader])} for {standing.names[leader]}, {chance}."
         )
+
+
+def ranked(classes: Sequence[ClassResult], index: int) -> list[ClassResult]:
+    """Classes with samples enough, from the weakest to the strongest at one eps; of equal rates the better attested is first."""
+    judged = [c for c in classes if c.robust[index].value is not None and c.n >= ENOUGH]
+    return sorted(judged, key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_))
+
+
+def class_label(c: OfClass) -> str:
+    """A class by name, with its number where the name is not the number."""
+    return f"class {c.name}" if c.name == str(c.class_) else f"{c.name} (class {c.class_})"
+
+
+def weakest_classes(model: ModelResult, index: int) -> str:
+    """The weakest and the strongest class at the eps of this position, and how many others may be as weak or as strong."""
+    order = ranked(model.per_class, index)
+    if len(model.per_class) < 2 or model.eps[index] == 0:
+        return "There are no classes to tell apart."
+    if len(order) < 2:
+        most = counted(max(c.n for c in model.per_class), "sample")
+        return f"{most} per class at most, in {len(model.per_class)} classes, are too few to tell classes apart."
+    worst, best, text = order[0].robust[index], order[-1].robust[index], model.eps_text[index]
+    if worst.value == best.value:
+        return f"All {len(order)} classes have the same rate at {text}: {percent(worst.value)}."
+    tied = [c for c in order if c.robust[index].value == worst.value]
+    weakest = f"is {class_label(order[0])}" if len(tied) == 1 else f"are {listed([class_label(c) for c in tied])}"
+    rivals = compare_rates(np.array([c.robust[index].k for c in order]), np.array([c.robust[index].n for c in order]))
+    weak, strong, others = rivals.rivals(0), rivals.rivals(len(order) - 1), len(order) - 1
+    if others in weak:
+        doubt = " Chance may explain the order."
+    else:
+        parts = [
+            f"{len(group)} of the other {others} may be as {word}"
+            for group, word in ((weak, "weak"), (strong, "strong"))
+            if group
+        ]
+        doubt = f" But {' and '.join(parts)}." if parts else ""
+    return (
+        f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest {class_label(order[-1])} with {full_text(best)}."
+        f"{doubt}"
+    )
+
+
+def common_weakness(models: Sequence[ModelResult], index: int) -> str:
+    """The class that is the weakest of most models, where it is that of two or more; else empty."""
+    weakest = []
+    for model in models:
+        order = ranked(model.per_class, index)
+        if len(order) > 1 and order[0].robust[index].value != order[1].robust[index].value:
+            weakest.append(order[0])
+    numbers = [c.class_ for c in weakest]
+    common = max(weakest, key=lambda c: numbers.count(c.class_), default=None)
+    if common is None or (times := numbers.count(common.class_)) < 2:
+        return ""
+    share = f"{times} of the {len(models)}" if times < len(models) else "both" if times == 2 else f"all {times}"
+    return f"{capital(class_label(common))} is the weakest of {share} models at {models[0].eps_text[index]}."

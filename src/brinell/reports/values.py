@@ -136,6 +136,8 @@ class Table:
     """True if proportions are shaded: the smaller, the darker."""
     reverse: bool = False
     """True if the larger proportions are darker."""
+    total: bool = False
+    """True if the first row is of all together: sorting leaves it in its place, and CSV leaves it out."""
     folded: bool = False
     """True if the page opens with it folded."""
     terminal: bool = False

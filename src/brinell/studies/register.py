@@ -96,6 +96,28 @@ def study_of(folder: Path) -> Study:
     return load(verb)
 
 
+def open_folder(folder: Path) -> Any:
+    """The result of a folder, from its records, by the study that made it."""
+    study = study_of(folder)
+    return study.resolve(study.open)(folder)
+
+
+def write_page(folder: Path) -> Path:
+    """Write page and tables of a folder again, from its records, by the study that made it; returns the path of the page.
+
+    Raises:
+        RequestError: no folder of ours, one without a page, or files that do not fit together.
+    """
+    from brinell.store.folder import fitting
+
+    study = study_of(folder)
+    if study.page is None:
+        raise RequestError(f"{folder} holds a {study.resolve(study.layout).noun}, which {study.without_page}")
+    with fitting(folder):
+        page: Path = study.resolve(study.page)(folder)
+    return page
+
+
 def of_data(study: Study, data: Any) -> Study:
     """The study that takes a call with such data, a spec or a data set: `study` itself, or that of pictures."""
     from brinell.engine.sources import has_truth

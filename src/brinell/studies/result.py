@@ -11,7 +11,7 @@ from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
-from brinell.reports.values import Code, Report, Seconds
+from brinell.reports.values import Cell, Code, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
 
 Rows = TypeVar("Rows")
@@ -97,14 +97,22 @@ class FolderResult(ReportedResult, ClaimingResult):
     def write(self) -> Path:
         """Write the page and its tables into the folder."""
         report, manifest = self.report(), self.manifest
-        provenance = [
-            ("folder", f"{MANIFEST}, rows.parquet"),
-            ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),
-            ("data", Code(manifest["data"]["digest"])),
-            *((f"model {model['name']}", Code(model["digest"])) for model in manifest["models"]),
-            *((model["name"], Code(model["digest"])) for model in manifest.get("more_models", [])),
-            ("finished", str(manifest["finished"] or "")),
-            ("computed in", Seconds(self.seconds)),
-        ]
-        whole = replace(report, request=manifest["request"], provenance=(*report.provenance, *provenance))
-        return html.write(Path(self.folder), whole)
+        facts = (*report.provenance, *provenance(manifest), ("computed in", Seconds(self.seconds)))
+        return html.write(Path(self.folder), replace(report, request=manifest["request"], provenance=facts))
+
+
+def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+    """With what a folder was made."""
+    facts: list[tuple[str, Cell]] = [
+        ("data", Code(manifest["data"]["digest"])),
+        *(("data", note) for note in manifest["data"].get("notes", [])),
+    ]
+    for model in (*manifest["models"], *manifest.get("more_models", [])):
+        facts += [(f"model {model['name']}", Code(model["digest"])), *(("model", note) for note in model.get("notes") or [])]
+    return [
+        *facts,
+        ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())),
+        ("hardware", ", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items())),
+        ("time", f"{manifest['created']} to {manifest['finished'] or '–'}"),
+    ]

@@ -50,7 +50,7 @@ def test_both_bounds_are_in_the_result_and_on_the_page(subject, run):
     assert sum(c.certified[0].k for c in model.per_class) == model.certified[0].k
     assert json.loads(json.dumps(result.payload()))["certified"][0]["k"] == model.certified[0].k
     assert brinell.open(folder).models[0].certified == model.certified
-    assert "Between proofs and attacks" in (folder / "report.html").read_text()
+    assert "A proof holds for every input" in (folder / "report.html").read_text()
 
 
 def test_a_gate_sees_the_proofs(subject, run, tmp_path):

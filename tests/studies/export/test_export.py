@@ -13,7 +13,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS
 from brinell.engine.attack_names import CASCADES
-from brinell.pages import html
+from brinell.studies.register import write_page
 
 # Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     """Robust: 4 of 5 on clean inputs, 3 within 0.05, 2 within 0.15."""
     folder = tmp_path_factory.mktemp("export") / "run"
     audit_run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3"))
-    html.write(audit_run.path)
+    write_page(audit_run.path)
     return audit_run
 
 

@@ -1,38 +1,30 @@
 """What `brinell.audit` returns: the figures, and what a person at a prompt or in a notebook wants of them."""
 
-import base64
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from markupsafe import Markup, escape
 from pydantic import PrivateAttr
 
 from brinell.analysis.curve import dense_table
-from brinell.analysis.folder_result import Result, framed_page
 from brinell.analysis.gate import GateResult
-from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
+from brinell.analysis.results import AuditResult, ClassResult, Rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
-from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
-from brinell.pages import figures
-from brinell.pages.format import percent, rate_name
+from brinell.reports import html
+from brinell.reports.values import Code, Report
 from brinell.store import parquet
+from brinell.store.folder import PAGE
 from brinell.store.run import Run
+from brinell.studies.audit.report import report
+from brinell.studies.result import ReportedResult, provenance
 
 Value = TypeVar("Value")
-STYLE = """
-.brinell-plot { --s0:#0069a8; --s1:#c25100; --s2:#007a5a; --s3:#a8447c; --s4:#8a6d00; background:#fff;
- font:12.5px system-ui,sans-serif } .brinell-plot text { fill:#4a5058 }
-.brinell-plot .mid { text-anchor:middle } .brinell-plot .end { text-anchor:end } .brinell-plot .grid { stroke:#e2e4e8 }
-.brinell-plot .axis { stroke:#4a5058 } .brinell-plot .line { fill:none; stroke:currentColor; stroke-width:2 }
-.brinell-plot .band { fill:currentColor; opacity:.14 } .brinell-plot .dot { fill:currentColor }
-""" + "".join(f".brinell-plot .s{index} {{ color:var(--s{index}) }}" for index in range(figures.COLOURS))
 
 
 class StoredInputs(NamedTuple):
@@ -48,48 +40,35 @@ class StoredInputs(NamedTuple):
     """The stage that found it."""
 
 
-@dataclass(frozen=True, repr=False)
-class Plot:
-    """A figure as SVG, which a notebook shows by itself."""
-
-    svg: str
-
-    def _repr_svg_(self) -> str:
-        """The figure, for notebooks."""
-        return self.svg
-
-    def _repr_html_(self) -> str:
-        """The figure as an image, for notebooks."""
-        coded = base64.b64encode(self.svg.encode()).decode()
-        return f'<img alt="robust accuracy over eps" style="max-width:520px;width:100%" src="data:image/svg+xml;base64,{coded}">'
-
-    def save(self, path: Path | str) -> Path:
-        """Write it to a file whose name ends with .svg.
-
-        Raises:
-            RequestError: another ending, or a file that cannot be written.
-        """
-        path = user_path(path)
-        if path.suffix.lower() != ".svg":
-            raise RequestError(f"{path} does not end with .svg, and SVG is what a plot is: name another file")
-        try:
-            path.write_text(self.svg, encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"{path} cannot be written ({error.strerror}): name another file") from None
-        return path
-
-    def __repr__(self) -> str:
-        return f"<Plot: {len(self.svg)} bytes of SVG; plot.save('FILE.svg') writes it>"
-
-
-class _WithRun(Result):
-    """Gates, stored inputs and rows, which the results of all audits have besides their figures."""
-
-    if TYPE_CHECKING:  # fields of the results, which this is mixed into
-        folder: str
-        models: list[Any]
+class Audit(ReportedResult, AuditResult):
+    """All figures of an audit, with ways to look at them and at what lies behind them."""
 
     _gates: tuple[GateResult, ...] = PrivateAttr(())
+
+    @classmethod
+    def of(cls, figures: AuditResult) -> Self:
+        """The figures of a run with what can be done with them."""
+        return cls.model_construct(**{name: getattr(figures, name) for name in type(figures).model_fields})
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        run = self._open_run()
+        stages = [(f"stage {number}", Code(stage["name"])) for number, stage in enumerate(run.manifest["stages"], 1)]
+        facts = (("repeat", Code("brinell audit FOLDER/run.toml")), *stages, *provenance(run.manifest))
+        return replace(report(run, run.records(), self), request=run.manifest["request"], provenance=facts)
+
+    def write(self) -> Path:
+        """Write `tables/*.csv` and `report.html` into the run folder; returns the path of the page."""
+        return html.write(Path(self.folder), self.report())
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The report as a terminal shows it, the verdicts of gates, and the path of the page."""
+        for line in super().lines(verbose=verbose):
+            yield line.replace("FOLDER", self.folder)
+        for model, gate in zip(self.models, self._gates, strict=False):
+            yield from (f"FAIL  {check.name}: {check.text}" for check in gate.failures)
+            yield f"gate {'passed' if gate.passed else 'failed'}: {model.model}"
+        yield f"page: {self.folder.rstrip('/')}/{PAGE}"
 
     def gated(self, gates: Sequence[GateResult]) -> Self:
         """The same with the verdicts of a gate, one for each model."""
@@ -105,6 +84,38 @@ class _WithRun(Result):
     def exit_code(self) -> int:
         """Exit code of the command: 0 if all conditions hold, else 1."""
         return int(not all(verdict.passed for verdict in self._gates))
+
+    def robust(self, eps: Any = None, model: str | None = None) -> Rate:
+        """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
+
+        Args:
+            eps: a budget of the run as a number or text; by default its largest.
+            model: name of the model, where the run has several.
+
+        Raises:
+            RequestError: the run has no such budget or model.
+        """
+        result = self.models[self._index(model)]
+        return _rate_at(result.robust_accuracy, result.eps, result.eps_text, eps)
+
+    def clean(self, model: str | None = None) -> Rate:
+        """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
+        return self.models[self._index(model)].clean_accuracy
+
+    @property
+    def robust_accuracy(self) -> list[Rate]:
+        """Robust accuracy over the budgets of a run of one model."""
+        return self.models[self._index(None)].robust_accuracy
+
+    @property
+    def per_class(self) -> list[ClassResult]:
+        """The classes of a run of one model."""
+        return self.models[self._index(None)].per_class
+
+    @property
+    def verdict(self) -> str:
+        """What a run of one model shows, in a sentence."""
+        return self.models[self._index(None)].verdict
 
     def x_adv(self, model: str | None = None, *, eps: Any = None, attack: str | None = None) -> StoredInputs:
         """The adversarial inputs that the run stored, the closest of each sample.
@@ -169,7 +180,7 @@ class _WithRun(Result):
 
     def _open_run(self) -> Run:
         """The run behind the result, which must be in a folder."""
-        return Run.open(self.folder)
+        return Run.open(self.folder, thresholds=True)
 
     def _index(self, model: str | None) -> int:
         """Position of the named model, or of the only one."""
@@ -181,89 +192,6 @@ class _WithRun(Result):
         return 0 if model is None else names.index(model)
 
 
-class Audit(_WithRun, AuditResult):
-    """All figures of an audit, with ways to look at them and at what lies behind them."""
-
-    def robust(self, eps: Any = None, model: str | None = None) -> Rate:
-        """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
-
-        Args:
-            eps: a budget of the run as a number or text; by default its largest.
-            model: name of the model, where the run has several.
-
-        Raises:
-            RequestError: the run has no such budget or model.
-        """
-        result = self._model_result(model)
-        return _rate_at(result.robust_accuracy, result.eps, result.eps_text, eps)
-
-    def clean(self, model: str | None = None) -> Rate:
-        """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
-        return self._model_result(model).clean_accuracy
-
-    @property
-    def robust_accuracy(self) -> list[Rate]:
-        """Robust accuracy over the budgets of a run of one model."""
-        return self._model_result(None).robust_accuracy
-
-    @property
-    def per_class(self) -> list[ClassResult]:
-        """The classes of a run of one model."""
-        return self._model_result(None).per_class
-
-    @property
-    def verdict(self) -> str:
-        """What a run of one model shows, in a sentence."""
-        return self._model_result(None).verdict
-
-    def plot(self) -> Plot:
-        """Robust accuracy over eps with its intervals, one line per model, as SVG."""
-        series = [
-            figures.Series(name=model.model, rates=model.robust_accuracy, style=index, band=len(self.models) < 4)
-            for index, model in enumerate(self.models)
-        ]
-        first = self.models[0]
-        labels = list(zip(first.eps, first.eps_text, strict=True))
-        curve = str(figures.curve(series, labels, title=f"{rate_name(first, low=True)} over eps", distance=first.distance))
-        width, height = figures.LARGE.width, figures.LARGE.height
-        parts = [curve.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1)]
-        for index, line in enumerate(series):
-            y = height + 14 + 18 * index
-            parts.append(f'<line class="line s{index % figures.COLOURS}" x1="46" x2="70" y1="{y - 4}" y2="{y - 4}"/>')
-            parts.append(f'<text x="78" y="{y}">{escape(line.name)}</text>')
-        total = height + 24 + 18 * (len(series) - 1)
-        head = f'<svg class="brinell-plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}">'
-        return Plot(f"{head}<style>{STYLE}</style>{''.join(parts)}</svg>")
-
-    def __repr__(self) -> str:
-        lines = [_line(model) for model in self.models]
-        return f"<Audit {'; '.join(lines)}; {self.n} samples; {self.folder}>"
-
-    __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        """The headline, the curve and the page, as a notebook shows them."""
-        rows = "".join(
-            f"<tr><td>{escape(model.model)}</td><td>{percent(model.clean_accuracy.value)}</td>"
-            + "".join(f"<td>{percent(rate.value)}</td>" for rate in model.robust_accuracy)
-            + f'<td style="text-align:left">{escape(model.verdict)}</td></tr>'
-            for model in self.models
-        )
-        first = self.models[0]
-        heads = "".join(
-            f"<th>{escape(text)}</th>" for text in ("model", "clean", *(f"eps {text}" for text in first.eps_text), "")
-        )
-        return Markup("<div>{}{}{}</div>").format(
-            Markup(f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"),
-            Markup(self.plot()._repr_html_()),
-            Markup(framed_page(self.folder)),
-        )
-
-    def _model_result(self, model: str | None) -> ModelResult:
-        result: ModelResult = self.models[self._index(model)]
-        return result
-
-
 def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any) -> Value:
     if eps is None:
         return values[-1]
@@ -272,23 +200,6 @@ def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[
         if len(levels) == 1 and math.isclose(budget, levels[0], rel_tol=1e-6, abs_tol=1e-12):
             return value
     raise RequestError(f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit it, or take one of these")
-
-
-def _line(model: ModelResult) -> str:
-    """Clean and robust accuracy of a model in one line."""
-    last = model.robust_accuracy[-1]
-    failed = sum(check.passed is False for check in model.checks)
-    checks_text = f"{failed} check{'s' * (failed != 1)} failed" if failed else "no check failed"
-    interval = f"{percent(last.low)} to {percent(last.high)}"
-    budget = f"{model.distance} {model.eps_text[-1]}"
-    robust = "robust" if model.meaning is None else f"not {model.criterion}"
-    clean = percent(model.clean_accuracy.value)
-    return f"{model.model}: clean {clean}, {robust} {percent(last.value)} ({interval}) at {budget}, {checks_text}"
-
-
-def of(result: AuditResult) -> Audit:
-    """The figures of a run as `brinell.audit` returns them."""
-    return Audit.model_construct(**{name: getattr(result, name) for name in type(result).model_fields})
 
 
 def failures(result: AuditResult) -> Sequence[str]:

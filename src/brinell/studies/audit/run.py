@@ -5,7 +5,6 @@ from pathlib import Path
 
 from brinell.analysis import gate as rules
 from brinell.analysis.proofs import audit_with_proofs
-from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.analysis.thresholds import check_metrics
 from brinell.core.errors import RequestError, option
@@ -13,15 +12,15 @@ from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
-from brinell.pages import html
 from brinell.store.run import Run
-from brinell.studies.audit import detection, dry_run, result
+from brinell.studies.audit import detection, dry_run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
+from brinell.studies.audit.result import Audit
 from brinell.studies.kit import Call
 
 
-def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
+def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, estimate its cost instead.
 
     Raises:
@@ -49,14 +48,14 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         detection.check(call, plan)
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
-    run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
+    audit = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
     if options.certify:
         certification.certify(call, plan, folder)
-        run = html.write_pages(Run.open(folder))
     if options.detector:
         detection.measure(call, plan, folder)
-        run = detection.with_detectors(run, folder)
-    audit = result.of(run)
+    if options.certify or options.detector:
+        audit = open_result(folder)
+        audit.write()
     if not thresholds:
         return audit
     return audit.gated([rules.gate(model, rules.against_thresholds(model, thresholds)) for model in audit.models])
@@ -90,7 +89,7 @@ def carry_out_plan(
     command: str,
     resume: bool,
     pool: Pool | Channel | None = None,
-) -> AuditResult:
+) -> Audit:
     """Run an audit that is planned, and write its report.
 
     Args:
@@ -103,11 +102,19 @@ def carry_out_plan(
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
-    return html.write_pages(run_audit(plan, folder, progress, command=command, resume=resume, pool=pool))
+    run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)
+    audit = open_result(run.path)
+    audit.write()
+    return audit
 
 
-def open_result(folder: Path) -> result.Audit:
+def write(folder: Path) -> Path:
+    """Write tables and page of a run from its records."""
+    return open_result(folder).write()
+
+
+def open_result(folder: Path) -> Audit:
     """The result of a run folder, computed from its records."""
     run = Run.open(folder, thresholds=True)
-    audit = audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder)
-    return result.of(detection.with_detectors(audit, folder))
+    figures = audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder)
+    return Audit.of(detection.with_detectors(figures, folder))

@@ -7,7 +7,7 @@ import numpy as np
 
 from brinell.analysis.curve import grid, worst_case
 from brinell.analysis.results import ModelResult
-from brinell.analysis.robust_accuracy import criterion, judging, summarise
+from brinell.analysis.robust_accuracy import criterion, summarise
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.record import Records
 from brinell.engine.eps_grid import parse_eps
@@ -82,7 +82,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
 def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) -> Figures:
     manifest, cells = run.manifest, grid(records, run.manifest, model.model)
     above = cells.eps > 0
-    states = np.column_stack([cells.clean, worst_case(cells, judging(cells))[:, above]]).astype(np.int8)
+    states = np.column_stack([cells.clean, worst_case(cells)[:, above]]).astype(np.int8)
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]
     return Figures(

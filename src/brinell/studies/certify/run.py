@@ -12,7 +12,6 @@ import torch
 from brinell import plugins
 from brinell.analysis.curve import RIGHT, UNJUDGED, grid, worst_case
 from brinell.analysis.curve import WRONG as STATE_WRONG
-from brinell.analysis.robust_accuracy import judging
 from brinell.bounds._graph import Graph
 from brinell.bounds._trace import trace
 from brinell.core.bounded import digest
@@ -361,7 +360,7 @@ def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
     """The finds of the attacks of an audit on some of its samples, at its largest budgets, which are all above 0."""
     cells = grid(run.records(), run.manifest, model)
     positions = np.searchsorted(cells.ids, ids)
-    states = worst_case(cells, judging(cells))[positions][:, -budgets:]
+    states = worst_case(cells)[positions][:, -budgets:]
     wrong, right = states == STATE_WRONG, cells.clean[positions] == RIGHT
     first = np.where(wrong.any(1), wrong.argmax(1), budgets)
     first[~right] = 0

@@ -31,7 +31,6 @@ from brinell.engine.group_attack import predict, session
 from brinell.engine.request import count_samples
 from brinell.engine.selection import Selection
 from brinell.explainers._asking import blurred, places_of
-from brinell.pages import html
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.folder import MANIFEST
@@ -50,6 +49,7 @@ from brinell.studies.explain.result import (
 )
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.register import write_page
 
 SAMPLES = 32
 """Default number of samples."""
@@ -114,7 +114,7 @@ def carry_out(call: Call) -> ExplainResult:
     """Explain the samples; of a run, also write its page, whose gallery links to them."""
     result: ExplainResult = work.carry_out(call)
     if call.request.run is not None:
-        html.write(Path(call.request.run))
+        write_page(Path(call.request.run))
     return result
 
 

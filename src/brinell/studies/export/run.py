@@ -12,10 +12,12 @@ from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError, option
 from brinell.core.record import COLUMNS, Records
-from brinell.pages import html
-from brinell.pages.tables import csv_text
+from brinell.reports.csv import csv_files as tables_of
+from brinell.reports.csv import csv_text
+from brinell.reports.html import page
 from brinell.store.files import write_text
 from brinell.store.run import Run
+from brinell.studies import register
 from brinell.studies.export import ExportRequest
 from brinell.studies.export.entries import hub_entry, robustbench_entry
 from brinell.studies.kit import Call, fresh_folder
@@ -86,11 +88,11 @@ class Metric:
 
 def csv_files(run: Run, records: Records, result: AuditResult) -> tuple[dict[str, str], list[str]]:
     """Metrics, settings, rows, tables and report by path, and notes."""
-    page, tables = html.render_all(run.path)
+    report = register.open_folder(run.path).report()
     values = [(model.model, metric.name, metric.step, metric.value) for model in result.models for metric in metrics(model)]
     pairs = [(model.model, *pair) for model in result.models for pair in settings(run.manifest, model).items()]
     columns = [np.ma.asarray(getattr(records, name)).tolist() for name in COLUMNS]
-    files = {"report.html": page} | {f"tables/{name}": text for name, text in tables.items()}
+    files = {"report.html": page(report)} | {f"tables/{name}": text for name, text in tables_of(report).items()}
     files |= {
         "metrics.csv": csv_text(("model", "metric", "step", "value"), values),
         "settings.csv": csv_text(("model", "setting", "value"), pairs),

@@ -10,11 +10,11 @@ from brinell.analysis.robust_accuracy import summarise_model
 from brinell.analysis.thresholds import check_metrics
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
-from brinell.pages.gate import junit, sarif
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import Run, threshold_of
 from brinell.studies import register
+from brinell.studies.gate.formats import junit, sarif
 from brinell.studies.gate.request import GateRequest
 from brinell.studies.kit import Call, Study
 

@@ -23,8 +23,8 @@ from brinell.analysis.results import ClassComparison, CompareResult, ModelResult
 from brinell.analysis.robust_accuracy import minus, share, summarise_model
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
-from brinell.pages.format import class_label, which_classes
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
+from brinell.reports.phrases import class_label, weakest_classes
 from brinell.reports.values import Code, Curve, Link, Note, Percent, Points, PValue, Report, Seconds, Series, Table
 from brinell.store import parquet, rows
 from brinell.store.run import Run
@@ -374,7 +374,7 @@ def pgd_name(norm: str, eps: str) -> str:
 def sentences(result: HardenResult) -> list[str]:
     """The gain at the training budget, its cost in clean accuracy, its generalisation, the losses by class, and the audit."""
     pair = _trained(result)
-    weakest, verdict = which_classes(result.after, result.after.eps.index(pair.eps)), result.after.verdict
+    weakest, verdict = weakest_classes(result.after, result.after.eps.index(pair.eps)), result.after.verdict
     texts = [
         f"At {result.facts.eps_text} ({distance(result.request.norm)}) {_change_text('robust accuracy', pair)}",
         f"On clean inputs {_change_text('accuracy', result.comparison.clean)}",

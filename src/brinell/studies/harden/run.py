@@ -37,7 +37,6 @@ from brinell.engine.sources import open_data
 from brinell.engine.spelling import expand_spec
 from brinell.manifest import DataFacts
 from brinell.models._weights import load_weights_file
-from brinell.pages import html
 from brinell.rlab.distort import distorted
 from brinell.store import parquet, rows
 from brinell.store.files import write_atomically
@@ -59,6 +58,7 @@ from brinell.studies.harden.result import (
     spec_in,
 )
 from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.register import write_page
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
@@ -283,7 +283,7 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
             plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=() if model is None else (model,)
         )
         run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=True)
-    html.write(folder)
+    write_page(folder)
 
 
 def _train(plan: HardenPlan, progress: Progress) -> Checks:

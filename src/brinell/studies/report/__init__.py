@@ -17,7 +17,6 @@ STUDY = Study(
     request=ReportRequest,
     run="run:carry_out",
     result="run:ReportResult",
-    lines="run:lines",
     positional=("run",),
     output=Output.ANSWER_ONLY,
     examples=("brinell report RUN",),

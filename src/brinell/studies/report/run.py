@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from brinell.analysis.folder_result import Result
-from brinell.core.errors import RequestError
-from brinell.store.folder import fitting
 from brinell.studies.kit import Call
-from brinell.studies.register import study_of
+from brinell.studies.register import write_page
 
 
 class ReportResult(Result):
@@ -21,23 +19,12 @@ class ReportResult(Result):
     def __fspath__(self) -> str:
         return self.report
 
+    def lines(self) -> Iterator[str]:
+        """The path of the page."""
+        yield self.report
+
 
 def carry_out(call: Call) -> ReportResult:
-    """Write the page of a folder.
-
-    Raises:
-        RequestError: no folder of ours, one without a page, or files that do not fit together.
-    """
+    """Write the page of a folder."""
     folder = Path(call.request.run)
-    study = study_of(folder)
-    if study.page is None:
-        noun = study.resolve(study.layout).noun
-        raise RequestError(f"{folder} holds a {noun}, which {study.without_page}")
-    with fitting(folder):
-        page: Path = study.resolve(study.page)(folder)
-    return ReportResult(run=str(folder), report=str(page))
-
-
-def lines(result: ReportResult) -> Iterator[str]:
-    """The path of the page."""
-    yield result.report
+    return ReportResult(run=str(folder), report=str(write_page(folder)))

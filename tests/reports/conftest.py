@@ -32,8 +32,6 @@ def make(synthetic, tmp_path):
         labels: np.ndarray,
         eps: list[float],
         classes: list[str],
-        *,
-        keep=lambda rows: None,
         **changes,
     ) -> Path:
         stages = synthetic.TWO_STAGES
@@ -45,8 +43,6 @@ def make(synthetic, tmp_path):
         clean = {i: rng.random(shape, dtype=np.float32) for i in range(0, len(labels), 2)}
         for model, distances in breaks.items():
             rows = synthetic.records(model, labels, eps, distances, classes=len(classes))
-            selection = keep(rows)
-            rows = rows if selection is None else synthetic.keep(rows, selection)
             run.save_clean(model, clean)
             for stage in ("clean", *stages):
                 file = stage_files(manifest)[model, stage]

@@ -15,8 +15,7 @@ from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
-from brinell.pages.gallery import COLOURS
-from brinell.pages.html import render
+from brinell.reports.examples import COLOURS, examples
 
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
@@ -66,8 +65,9 @@ def test_the_mask_is_what_changed(tmp_path, image_run, kind):
         )
         # What stands there was scaled as a whole to the input that is kept.
         assert np.linalg.norm(inputs[sample] - 0.45) <= changed_places.length * (1 + 1e-4)
-    page = render(run.path)
-    assert page.count('<div class="mask">') == 3 and "1 of " in page and "severity" in page
+    for _, example in examples(run, run.records(), model):
+        assert example.pictures[-1].caption == "where distortions are placed" and "1 of " in example.caption
+        assert "severity" in example.legend[0][1]
 
 
 def test_the_map_knows_what_counts(tmp_path):
@@ -91,7 +91,7 @@ def test_other_attacks_say_nothing(tmp_path):
     model, attack = stage(run)
     assert run.adversarial(model, attack, [0, 1]) and not run.extras(model, attack, [0, 1]) and not run.legend(model, attack)
     assert placements_of(run, model, attack, [0, 1]) == sensitivity(run, model, attack, [0, 1]) == {}
-    assert 'class="mask"' not in render(run.path)
+    assert all(not example.legend for _, example in examples(run, run.records(), model))
 
 
 def test_overlap_and_ragged_edges_by_hand():
@@ -110,11 +110,12 @@ def test_overlap_and_ragged_edges_by_hand():
 
 def test_each_filter_has_its_colour(image_run):
     """Of the picture that is shown, the pixels of the patch are of the hue of the distortion that stands there."""
-    (first, name), *_ = re.findall(
-        r'<div class="mask"><img[^>]*base64,([^"]+)".*?<b>(\S+)</b>', render(image_run.path), flags=re.DOTALL
-    )
-    colour = COLOURS[("brightness", "dead-pixel").index(name)]
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(first))).convert("RGB")).astype(int)
+    (_, example), *_ = examples(image_run, image_run.records(), stage(image_run)[0])
+    ((key, text),) = example.legend
+    colour = COLOURS[("brightness", "dead-pixel").index(text.split()[0])]
+    assert key == f"rgb{colour}"
+    encoded = re.search(r'base64,([^"]+)"', example.pictures[-1].image).group(1)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGB")).astype(int)
     inside_colour, outside = pixels[2, 0], pixels[5, 5]
     assert len(set(outside.tolist())) == 1, "what bears nothing is grey"
     assert np.argsort(inside_colour).tolist() == np.argsort(colour).tolist() and np.ptp(inside_colour) > 60

@@ -2,7 +2,7 @@ import json
 from xml.etree import ElementTree
 
 from brinell.analysis.gate import Check, GateResult
-from brinell.pages.gate import junit, sarif
+from brinell.studies.gate.formats import junit, sarif
 
 ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}
 RESULT = GateResult(

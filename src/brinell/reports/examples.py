@@ -1,0 +1,280 @@
+"""Adversarial examples of a run as pictures: the clean input, the enlarged perturbation, the adversarial input.
+
+For attacks that place distortions on patches a mask is shown too: one colour for each distortion over the clean input, denser
+for higher severities.
+"""
+
+import math
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from PIL import Image
+
+from brinell.analysis.masks import Placement, placements_of
+from brinell.analysis.robust_accuracy import class_name, class_names, sizes
+from brinell.core.record import Array, Records, has_broken
+from brinell.reports import traces
+from brinell.reports.figures import Frame, polyline, svg
+from brinell.reports.film import film, most_changed, thumbnail, weight
+from brinell.reports.numbers import JOINED_DASH, NBSP, counted, distance, percent, short, whole
+from brinell.reports.pictures import THUMBNAIL, amplification, picture
+from brinell.reports.values import Example, Link, Picture
+from brinell.store.rows import take
+from brinell.store.run import Run
+
+COLUMNS = 5
+"""Columns of a vector that are listed."""
+PER_MODEL, IN_ALL = 12, 36
+"""Examples at most, of each model and of all models on a page."""
+PIXEL_BYTES = 1_000_000
+"""Raw bytes of all pictures on the page, about; perturbations do not compress."""
+EXPLAINED = "explain/report.html"
+"""Page of `brinell explain --run`, relative to the run folder."""
+COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
+"""Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
+FADED = 0.45
+"""Contrast that is left to the clean picture below the mask."""
+DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
+"""Of the colour at severities 1 to 5."""
+SIDE = 224
+"""Longest side of a mask in pixels; coarser inputs are enlarged by the page, finer ones shown smaller."""
+TEXT = {
+    "image": "In the middle the perturbation alone, enlarged by the factor below it, on grey.",
+    "signal": "Above the adversarial signal over the clean one, below the perturbation alone; what was touched is shaded.",
+    "vector": "The columns that moved most, in their own units: as they were, the change, as they are now.",
+    "video": "Of each quarter of a video the frame that changed most, and the whole in motion. In the middle the perturbation, "
+    "enlarged by the factor below it, on grey; then the adversarial video, with lines around what was touched.",
+}
+"""By kind of input, what the pictures show."""
+
+
+def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list[tuple[int, Example]]:
+    """Class and pictures of the closest adversarial example of each class, closest first, then further ones while there is room.
+
+    Only the samples whose clean input the run keeps can be shown.
+
+    Args:
+        run: the run.
+        records: its rows.
+        model: name of one of its models.
+        models: how many models share the page.
+    """
+    shape = run.manifest["data"]["domain"]["shape"]
+    pixels = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
+    pixels = weight(tuple(shape)) if len(shape) == 4 else pixels
+    room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // pixels) // max(models, 1), 3))
+    room -= room % 3  # full rows where the page is wide
+    clean, closest = run.clean(), _closest(records, model, str(run.manifest["distance"]))
+    records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
+    rows = _choose(records, room)
+    records = take(records, np.array(rows, dtype=np.int64))
+    path = run.path / EXPLAINED
+    explanation = path.read_text(encoding="utf-8") if path.is_file() else ""
+    shown = []
+    for attack in dict.fromkeys(records.attack.tolist()):
+        at = np.flatnonzero(records.attack == attack)
+        ids = records.sample_id[at].tolist()
+        inputs, placements = run.adversarial(model, attack, ids), placements_of(run, model, attack, ids)
+        names = run.legend(model, attack).get("distortions", [])
+        colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+        for row, sample in zip(at.tolist(), ids, strict=True):
+            if sample in inputs:
+                mask = _mask(run, records, row, placements.get(sample), clean[sample], colours)
+                explained = f"{EXPLAINED}#sample-{sample}" if f'id="sample-{sample}"' in explanation else ""
+                anchor = f"sample-{sample}" if models == 1 else f"{model}-sample-{sample}".replace(" ", "-")
+                example = _example(run.manifest, records, row, clean[sample], inputs[sample], mask, explained, anchor)
+                shown.append((row, int(records.label[row]), example))
+    return [(label, example) for _, label, example in sorted(shown, key=lambda entry: entry[0])]
+
+
+def _closest(records: Records, model: str, distance: str) -> Array:
+    """For each fooled sample, ascending, the row of its closest adversarial example."""
+    rows = np.flatnonzero((records.model == model) & has_broken(records))
+    order = rows[np.lexsort((records.broken[rows], sizes(records, distance)[rows]))]
+    return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
+
+
+def _choose(records: Records, room: int) -> list[int]:
+    """Round after round the next adversarial example of every class, each round in the order of the closest."""
+    by_class: dict[int, list[int]] = {}
+    for row in np.lexsort((records.sample_id, np.ma.getdata(records.broken))).tolist():
+        by_class.setdefault(int(records.label[row]), []).append(row)
+    return [row for turn in zip_longest(*by_class.values()) for row in turn if row is not None][:room]
+
+
+Mask = tuple[Markup | None, list[tuple[str, str]], str]
+"""A picture, its legend and what it cost."""
+
+
+def _example(
+    manifest: Mapping[str, Any], records: Records, row: int, clean: Array, x: Array, mask: Mask, explained: str, anchor: str
+) -> Example:
+    names, domain, eps = (
+        class_names(manifest),
+        manifest["data"]["domain"],
+        dict(zip(manifest["eps"], manifest["eps_text"], strict=True)),
+    )
+    label, before, after = (
+        class_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred)
+    )
+    confidence = records.adv_confidence[row]
+    captions = (
+        f"{before}, {percent(float(records.clean_confidence[row]), 0)} sure",
+        after if np.ma.is_masked(confidence) else f"{after}, {percent(float(confidence), 0)} sure",
+    )
+    sample, size = int(records.sample_id[row]), float(sizes(records, str(manifest["distance"]))[row])
+    title = f"sample {sample}, clean, {label}"
+    pictures, legend, further = _pictures(manifest, clean, x, title, captions)
+    picture, colours, cost = mask
+    stages = {stage["name"]: stage.get("label", stage["name"]) for stage in manifest["stages"]}
+    parts = [
+        f"Sample {sample}, true class {label}: broken within {eps.get(float(records.broken[row]), f'{records.broken[row]:g}')} "
+        f"by {stages.get(str(records.attack[row]), records.attack[row])}",
+        f"{distance(str(manifest['distance']))} {short(size)}" if math.isfinite(size) else "",
+        further,
+        cost,
+    ]
+    return Example(
+        pictures=[*pictures, *([] if picture is None else [Picture(picture, "where distortions are placed")])],
+        caption="; ".join(filter(None, parts)),
+        anchor=anchor,
+        legend=[*legend, *colours],
+        link=Link("what matters in it", explained) if explained else None,
+        wide=domain["kind"] in ("signal", "video"),
+    )
+
+
+def _pictures(
+    manifest: Mapping[str, Any], clean: Array, x: Array, title: str, captions: tuple[str, str]
+) -> tuple[list[Picture], list[tuple[str, str]], str]:
+    """The views of one example by the kind of its input, their legend, and what else is to be said of it."""
+    domain, sampling = manifest["data"]["domain"], manifest["data"].get("sampling")
+    kind, columns = str(domain["kind"]), domain.get("columns", ())
+    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    if kind == "signal":
+        held = [index for index, column in enumerate(columns) if column[3]]
+        beside = ", ".join(f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in held)
+        clean, x = (np.delete(array, held, axis=0) for array in (clean, x))
+        views = [
+            Picture(traces.overlay(clean, x, sampling, title=f"adversarial, taken for {captions[1]}, over {title}")),
+            Picture(traces.perturbation(clean, x, sampling, title=f"perturbation of {title}"), "perturbation"),
+        ]
+        legend = [("var(--ref)", f"clean: {captions[0]}"), ("var(--s0)", f"adversarial: {captions[1]}")]
+        touched = f"touched: {traces.describe_change(clean, x, sampling)}"
+        return views, legend, f"{touched}; fixed: {beside}" if beside else touched
+    if columns:
+        before, change, after = changes(domain, clean, x)
+        return [Picture(before, captions[0]), Picture(change, "change"), Picture(after, captions[1])], [], ""
+    delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
+    factor = amplification(delta, high - low)
+    views_of = {
+        title: clean,
+        f"perturbation enlarged {factor} times": (low + high) / 2 + factor * delta,
+        f"adversarial, taken for {captions[1]}": x,
+    }
+    texts = (captions[0], "perturbation" + (f" ×{NBSP}{whole(factor)}" if factor != 1 else ""), captions[1])
+    if kind == "video":
+        frames = most_changed(clean, x)  # the same of each view
+        special: list[dict[str, Any]] = [{}, {"moving": False}, {"clean": clean}]
+        markups = [
+            film(array, low, high, title=name, frames=frames, **more)
+            for (name, array), more in zip(views_of.items(), special, strict=True)
+        ]
+    else:
+        markups = [picture(array, kind, low, high, title=name) for name, array in views_of.items()]
+    return [Picture(markup, text) for markup, text in zip(markups, texts, strict=True)], [], ""
+
+
+def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
+    """The columns that moved most between two rows (D,) as lists in HTML: as they were, the change, as they are now."""
+    columns = domain["columns"]
+    zero, unit = (np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2))
+    delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
+    moved = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
+    before, after = (zero + (unit - zero) * np.asarray(values, np.float64) for values in (clean, x))
+    views: list[list[tuple[str, str]]] = [[], [], []]
+    for row in moved[:COLUMNS]:
+        for view, text in zip(
+            views, (f"{before[row]:.4g}", f"{after[row] - before[row]:+.3g}", f"{after[row]:.4g}"), strict=True
+        ):
+            view.append((str(columns[row][0]), text))
+    more = Markup("<dt>and {} more</dt>").format(len(moved) - COLUMNS) if len(moved) > COLUMNS else Markup("")
+    lists = [Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*entry) for entry in view) for view in views]
+    return [Markup('<dl class="changes">{}{}</dl>').format(items, more) for items in lists]
+
+
+def _mask(
+    run: Run, records: Records, row: int, placement: Placement | None, clean: Array, colours: Mapping[str, tuple[int, int, int]]
+) -> Mask:
+    """Where an attack placed distortions, with the legend, and the patches, strength and queries that it took."""
+    if placement is None:
+        return None, [], ""
+    severities: dict[str, list[int]] = {}
+    for standing in placement.standing:
+        severities.setdefault(standing.distortion, []).append(standing.severity)
+    legend = []
+    for name, levels in sorted(severities.items(), key=lambda entry: (-len(entry[1]), entry[0])):
+        levels_text = JOINED_DASH.join(map(str, sorted({min(levels), max(levels)})))
+        legend.append((f"rgb{colours[name]}", f"{name} on {counted(len(levels), 'patch', 'patches')}, severity {levels_text}"))
+    patches = math.prod(placement.lattice.shape)
+    parts = [
+        f"{whole(len(placement.standing))} of {counted(patches, 'patch', 'patches')}, {percent(placement.share())} of the input"
+    ]
+    l2 = float(records.l2[row])
+    if run.manifest["distance"] != "l2":
+        parts.append(f"L2 {short(l2)}")
+    elif placement.length > 0 and l2 < 0.995 * placement.length:
+        parts.append(f"at {percent(l2 / placement.length, 0)} of its strength")
+    queries = records.queries_to_success[row]
+    if not np.ma.is_masked(queries):
+        parts.append(f"{counted(int(queries), 'query', 'queries')} to the first success")
+    domain = run.manifest["data"]["domain"]
+    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    return draw_mask(placement, np.asarray(clean, np.float64), colours, low, high), legend, "; ".join(parts)
+
+
+def draw_mask(
+    placement: Placement, clean: Array, colours: Mapping[str, tuple[int, int, int]], low: float, high: float
+) -> Markup | None:
+    """Distortions over the faded clean input, with values from `low` to `high`; None for vectors, whose columns are named."""
+    mask = placement.mask()
+    if clean.ndim == 1:
+        return None
+    if mask.ndim == 1:
+        return _draw_spans(placement, clean, mask, colours)
+    title = f"where distortions are placed, {counted(len(placement.standing), 'patch', 'patches')}"
+    if mask.ndim == 3:  # of a video the frame that bears most
+        frame = int((mask >= 0).sum((1, 2)).argmax())
+        mask, clean, title = mask[frame], clean[:, frame], f"{title}, frame {frame + 1}"
+    grey = (np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5) * FADED + 0.62
+    pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
+    for index, standing in enumerate(placement.standing):
+        covered, density = mask == index, _density(standing.severity)
+        pixels[covered] = (1 - density) * pixels[covered] + density * np.array(colours[standing.distortion])
+    return thumbnail(Image.fromarray(np.rint(pixels).astype(np.uint8)), SIDE, title)
+
+
+def _density(severity: int) -> float:
+    return DENSITY[min(max(severity, 1), len(DENSITY)) - 1]
+
+
+def _draw_spans(placement: Placement, clean: Array, mask: Array, colours: Mapping[str, tuple[int, int, int]]) -> Markup:
+    """Signals: the first channel of the clean input, with what is placed on it as shaded spans."""
+    frame = Frame(width=180, height=90, left_edge=0, bottom=4, top=4, right=0)
+    line = clean.reshape(-1, clean.shape[-1])[0]
+    ends = np.flatnonzero(np.diff(mask)) + 1
+    parts = []
+    for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
+        if mask[start] >= 0:
+            standing = placement.standing[int(mask[start])]
+            x, wide = frame.x(start / len(mask)), frame.x((stop - start) / len(mask))
+            tip = f"{standing.distortion}, severity {standing.severity}"
+            parts.append(
+                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{frame.height}" fill="rgb{colours[standing.distortion]}" '
+                f'fill-opacity="{_density(standing.severity) / 2:.2f}"><title>{escape(tip)}</title></rect>'
+            )
+    parts.append(polyline(frame, "s0", line.tolist(), float(line.min()), float(line.max())))
+    return svg(frame, f"where distortions are placed, {counted(len(placement.standing), 'patch', 'patches')}", parts, "trace")

@@ -1,0 +1,100 @@
+"""What to do about the result of an audit: at most three commands, ordered by what they would change."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.indicators import not_made
+from brinell.analysis.inference import compare_rates
+from brinell.analysis.results import ModelResult, Rate
+from brinell.analysis.verdict import BROKEN, UNSTEADY
+from brinell.core.checks import DETACHED, TOO_FEW, Code
+from brinell.reports.phrases import class_label, ranked
+from brinell.reports.values import Step
+
+MOST = 3
+IN_MEMORY = "in-memory:"
+"""Beginning of specs of objects that nobody can name on a command line."""
+AGAIN = "brinell audit FOLDER/run.toml"
+NEED_ANOTHER = (Code.BLACK_BOX, Code.PROBE_AHEAD, Code.INCOMPLETE)
+"""Checks that are made where the cascade `fast` runs."""
+
+
+def next_steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> list[Step]:
+    """What to do about one model of a run.
+
+    Args:
+        manifest: the run's.
+        model: the figures.
+        index: position of the eps at which classes are told apart.
+    """
+    return list(_steps(manifest, model, index))[:MOST]
+
+
+def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
+    failed = {Code(check.code) for check in model.checks if check.passed is False}
+    last, missing = model.robust_accuracy[-1], not_made(model.checks)
+    if Code.CLEAN in failed or not model.clean_accuracy.k:
+        yield Step(
+            "Compare the order of classes and the preparation of inputs with those of the training, then audit again.", AGAIN
+        )
+        return
+    if last.value is None or last.eps == 0:
+        yield Step("Name a budget above 0.", f"{AGAIN} --eps 8/255")
+        return
+    if failed & UNSTEADY.keys():
+        yield Step("Mend what the failed checks name, then audit again.", AGAIN)
+        return
+    if Code.RANDOM in failed:
+        yield Step("Attack the mean of several answers: the model answers at random.", f"{AGAIN} --attack rand")
+    elif last.k and failed & DETACHED:
+        yield Step("Attack by labels alone: the scores do not lead to the boundary.", f"{AGAIN} --attack 'ray-s?steps=100000'")
+    elif last.k and failed & BROKEN.keys():
+        yield Step("Attack harder: the failed checks say that attacks were misled.", f"{AGAIN} --attack plus")
+    elif last.k and (model.weak or any(check.code in NEED_ANOTHER for check in missing)):
+        yield Step("Stronger attacks may lower the figure.", f"{AGAIN} --attack fast")
+    if any(check.reason == TOO_FEW for check in missing) and model.n < manifest["data"]["total"]:
+        yield Step("The samples are too few to tell.", f"{AGAIN} --samples all")
+    if model.meaning is None:
+        yield from _improvements(manifest, model, index)
+    name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
+    floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and _floor(rate)]
+    if floors:
+        at = index if index in floors else floors[-1]
+        rate, text = model.robust_accuracy[at], model.eps_text[at]
+        metric = "robust" if model.meaning is None else "unmet"
+        yield Step(
+            f"Keep later models from falling below today's interval at {text}.",
+            f"brinell gate FOLDER{name} --{metric} {_floor(rate):g} --eps {text}",
+        )
+
+
+def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
+    """Explain the class that falls behind, and harden where less than half of the clean accuracy is left."""
+    order, text = ranked(model.per_class, index), model.eps_text[index]
+    if len(order) > 1 and len(manifest["models"]) == 1 and _falls_behind([c.robust[index] for c in order]):
+        yield Step(f"See on what {class_label(order[0])} depends, which falls behind at {text}.", "brinell explain --run FOLDER")
+    half = (model.clean_accuracy.value or 0.0) / 2
+    broken = [
+        text
+        for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True)
+        if rate.eps > 0 and (rate.value or 0.0) < half
+    ]
+    spec, data = str(next(m["spec"] for m in manifest["models"] if m["name"] == model.model)), str(manifest["data"]["spec"])
+    if broken and model.distance in ("linf", "l2") and not (spec + data).count(IN_MEMORY):
+        norm = "" if model.distance == "linf" else " --norm l2"
+        command = f"brinell harden --data {shlex.quote(data)} --model {shlex.quote(spec)}{norm} --eps {broken[0]}"
+        yield Step(f"Train the model to be robust at {broken[0]}, where less than half of its accuracy is left.", command)
+
+
+def _falls_behind(rates: Sequence[Rate]) -> bool:
+    """True if the first of some classes is shown to be weaker than half of the others or more."""
+    order = compare_rates(np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates]))
+    return 2 * len(order.above(0)) >= len(rates) - 1
+
+
+def _floor(rate: Rate) -> float:
+    """The lower end of a rate, rounded down to whole percent, as a share."""
+    return int(100 * (rate.low or 0.0)) / 100

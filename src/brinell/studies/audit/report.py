@@ -1,0 +1,472 @@
+"""What the page, the terminal and the tables of an audit say."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.compare import paired
+from brinell.analysis.curve import Grid, grid, ran, stage_title, worst_case
+from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
+from brinell.analysis.indicators import summary
+from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
+from brinell.analysis.robust_accuracy import mean, minus
+from brinell.analysis.standing import Standing, standing
+from brinell.core.checks import Code
+from brinell.core.record import Records
+from brinell.reports import values as v
+from brinell.reports.examples import TEXT, examples
+from brinell.reports.numbers import capital, counted, distance, listed, percent, short, whole
+from brinell.reports.phrases import class_label, common_weakness, ranked, weakest_classes, who_leads
+from brinell.reports.steps import next_steps
+from brinell.store.run import Run
+
+MOST_CLASSES, WEAKEST, STRONGEST = 20, 10, 5
+"""Up to so many classes all are on the page; of more, the weakest and the strongest."""
+FEW = 10
+"""With fewer samples the interval of a class is wide."""
+PAGES = ("certify", "detectors", "explain")
+"""Folders inside a run whose makers write its page again."""
+DEFINITIONS = (
+    "Rate: the share of all samples that are right and that no attack broke within the budget; another may break more.",
+    "Interval: 95 % Wilson interval for samples of the same source; it does not cover other data or stronger attacks.",
+    "After rounding: an adversarial example counts only if the input, rounded to the levels of its storage, still succeeds.",
+    "Budgets: an input found within one counts at every larger one; one that failed at a budget failed at every smaller one.",
+)
+
+
+def report(run: Run, records: Records, result: AuditResult) -> v.Report:
+    """The report of a run."""
+    audit = Audit(run, records, result)
+    manifest, first = run.manifest, result.models[0]
+    name = f"{len(result.models)} models" if audit.several else first.model
+    facts = [
+        counted(result.n, "sample"),
+        f"{distance(first.distance)} up to {first.eps_text[-1]}",
+        "" if first.criterion == "misclassified" else first.criterion,
+        f"{', '.join(manifest['request']['attack']) or 'no attack'} ({counted(len(manifest['stages']), 'stage')})",
+        str(manifest["created"])[:10],
+        "" if result.complete else "incomplete",
+    ]
+    anchors, gallery = audit.gallery()
+    leader = audit.standing.leaders(audit.standing.at)[0] if audit.standing else 0
+    return v.Report(
+        verb="audit",
+        title=f"{name} on {manifest['data']['name']}",
+        subject=" · ".join(filter(None, facts)),
+        sentences=list(audit.sentences()),
+        blocks=[
+            audit.curve(),
+            audit.models_table() if audit.several else audit.budgets_table(),
+            *audit.class_tables(anchors),
+            gallery,
+            audit.stages_table(),
+            audit.checks_table(),
+            *audit.pairs(),
+            *audit.effort(),
+            v.Prose(title="Definitions", sentences=DEFINITIONS),
+        ],
+        notes=sorted(audit.notes(), key=lambda note: ("stop", "warn", "note").index(note.level)),
+        steps=next_steps(manifest, result.models[leader], audit.at),
+        links=[v.Link(f"brinell {verb}", f"{verb}/report.html") for verb in PAGES if (run.path / verb / "report.html").is_file()],
+    )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A run with its rows and figures."""
+
+    run: Run
+    records: Records
+    result: AuditResult
+
+    @property
+    def several(self) -> bool:
+        """True if the run has several models, whose tables have a column for the model."""
+        return len(self.result.models) > 1
+
+    @cached_property
+    def above(self) -> list[int]:
+        """Positions of the budgets above 0."""
+        return [index for index, eps in enumerate(self.result.models[0].eps) if eps > 0]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The budgets above 0 as they were asked."""
+        return [self.result.models[0].eps_text[index] for index in self.above]
+
+    @cached_property
+    def cells(self) -> list[Grid]:
+        """The states of each model."""
+        return [grid(self.records, self.run.manifest, model.model) for model in self.result.models]
+
+    @cached_property
+    def robust(self) -> list[Any]:
+        """(samples, budgets above 0) of each model: the worst case."""
+        return [worst_case(cells)[:, self.above] for cells in self.cells]
+
+    @cached_property
+    def standing(self) -> Standing | None:
+        """None where a model was judged on no sample at some budget."""
+        judged = [rate.n for model in self.result.models for rate in model.robust_accuracy]
+        if not self.above or not min(judged) or len({len(cells.ids) for cells in self.cells}) > 1:
+            return None
+        clean = np.stack([cells.clean for cells in self.cells])
+        return standing([model.model for model in self.result.models], clean, np.stack(self.robust), self.texts)
+
+    @property
+    def at(self) -> int:
+        """Position of the budget at which models and classes are told apart."""
+        return self.above[self.standing.at] if self.standing else len(self.result.models[0].eps) - 1
+
+    @property
+    def quantity(self) -> str:
+        """Name of the rates over budgets."""
+        first = self.result.models[0]
+        return "robust accuracy" if first.meaning is None else first.robust_accuracy[-1].quantity
+
+    def labelled(self, model: ModelResult, *cells: v.Cell) -> list[v.Cell]:
+        """A row of a table; it begins with the model where there are several."""
+        return [*([model.model] if self.several else []), *cells]
+
+    def columns(self, *names: str) -> list[str]:
+        """The columns of a table of such rows."""
+        return [*(["model"] if self.several else []), *names]
+
+    def sentences(self) -> Iterator[str]:
+        """The figure and whether to believe it or who leads, the weakest class, and the checks."""
+        models = self.result.models
+        first = models[0]
+        if not self.several:
+            yield first.verdict
+        elif self.standing:
+            yield from who_leads(self.standing)
+        else:
+            yield from (f"{model.model}: {model.verdict}" for model in models)
+        if first.meaning is not None:
+            yield f"{first.criterion} means that {first.meaning}; the share that does not meet it is not robust accuracy."
+        if not self.several:
+            if len(first.per_class) > 1:
+                yield weakest_classes(first, self.at)
+            yield summary(first.checks)
+        for model in models:
+            for entry in model.detectors or ():
+                name = f"{model.model}, {entry.detector}" if self.several else entry.detector
+                adaptive = percent(entry.adaptive.value if entry.adaptive else None)
+                yield f"{name}: {percent(entry.static.value)} with the detector, {adaptive} against attacks that know it."
+        if not self.several:
+            return
+        if common := common_weakness(models, self.at):
+            yield common
+        failing = [model for model in models if any(check.passed is False for check in model.checks)]
+        yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
+
+    def notes(self) -> Iterator[v.Note]:
+        """Qualifications."""
+        manifest, first = self.run.manifest, self.result.models[0]
+        for model in self.result.models:
+            yield from self._notes_on(model, f"{model.model}: " if self.several else "")
+        if recommended := manifest.get("recommended"):
+            least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
+            origin = f"{recommended['by']} ({', '.join(recommended['conditions'])}): {least} to {most}, median {median}"
+            without = f"; {counted(recommended['without'], 'sample')} without a sound eps were not attacked"
+            without = without if recommended["without"] else ""
+            yield v.Note("recommended", "note", f"Budgets are multiples of the eps recommended by {origin}{without}.")
+        if surrogates := manifest.get("surrogates", []):
+            passes = sum(stage.surrogate_passes for model in self.result.models for stage in model.stages)
+            own = [model["name"] for model in manifest["models"] if model["digest"] in {entry["digest"] for entry in surrogates}]
+            names = listed([entry["name"] for entry in surrogates])
+            text = f"Attacks followed gradients of {names} in {whole(passes)} passes, which are no queries."
+            yield v.Note("surrogates", "note", text + (f" The figures of {listed(own)} are white-box." if own else ""))
+        if small := sum(c.n < FEW for c in first.per_class):
+            classes = counted(len(first.per_class), "class", "classes")
+            yield v.Note(
+                "small-classes", "note", f"{small} of {classes} have fewer than {FEW} samples: their intervals are wide."
+            )
+        if without := first.classes_without_samples:
+            yield v.Note(
+                "no-samples", "warn", f"{counted(without, 'class', 'classes')} without a sample: nothing is known about them."
+            )
+
+    def _notes_on(self, model: ModelResult, name: str) -> Iterator[v.Note]:
+        missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
+        if missing:
+            yield v.Note(
+                "missing",
+                "stop",
+                f"{name}{whole(missing)} of {counted(model.n, 'sample')} could not be judged and are in no rate.",
+            )
+        if model.verdict_notes:
+            yield v.Note("checks", "warn", name + " ".join(model.verdict_notes))
+        codes = {check.code for check in model.checks}
+        yield from (v.Note(warning.code, "warn", name + warning.text) for warning in model.warnings if warning.code not in codes)
+        for reason in dict.fromkeys(stage.skipped for stage in model.stages if stage.skipped):
+            labels = [stage.label for stage in model.stages if stage.skipped == reason]
+            yield v.Note("skipped", "note", f"{name}{listed(labels)} skipped: {reason}.")
+        titles = {stage.attack: stage.label for stage in model.stages}
+        for remark in model.remarks:
+            yield v.Note(remark.code, "note", f"{name}{titles.get(remark.attack, remark.attack)}: {remark.text}")
+
+    def curve(self) -> v.Curve:
+        """Rates over the budgets, from the clean inputs; of a certified model with what is proven below."""
+        first, models = self.result.models[0], self.result.models
+        series = [v.Series(name=model.model, points=_points(model), band=len(models) < 4) for model in models]
+        if first.certified is not None:
+            series = [
+                replace(series[0], name="attacked"),
+                v.Series(name="proven", points=[(rate.eps, rate) for rate in first.certified]),
+            ]
+        title = f"{capital(self.quantity)} over eps, with 95 % intervals"
+        axis = f"budget eps ({distance(first.distance)})"
+        return v.Curve(title=title, series=series, ticks=_ticks(first), axis=axis, fill=first.certified is not None)
+
+    def models_table(self) -> v.Table:
+        """Rates, place, where half is lost and checks of each model."""
+        rows: list[list[v.Cell]] = []
+        for number, model in enumerate(self.result.models):
+            half = (model.clean_accuracy.value or 0.0) / 2
+            rates = [model.robust_accuracy[index] for index in self.above]
+            lost = [text for rate, text in zip(rates, self.texts, strict=True) if rate.value is not None and rate.value < half]
+            place = self.standing.rank(number) if self.standing else None
+            outcomes = [check.passed for check in model.checks]
+            rows.append(
+                [
+                    model.model,
+                    model.clean_accuracy,
+                    *rates,
+                    None if place is None else " to ".join(map(str, sorted({place.low, place.high}))),
+                    lost[0] if lost else f"beyond {model.eps_text[-1]}",
+                    "/".join(str(outcomes.count(state)) for state in (True, False, None)),
+                ]
+            )
+        return v.Table(
+            title="The models side by side",
+            columns=[
+                "model",
+                "clean",
+                *self.texts,
+                "place",
+                "half lost at",
+                "checks",
+            ],
+            rows=rows,
+            name="robust_accuracy",
+            text=f"Places at {self.result.models[0].eps_text[self.at]} by the paired test; checks passed/failed/not made.",
+            heat=True,
+            terminal=True,
+        )
+
+    def budgets_table(self) -> v.Table:
+        """Rates at each budget, with the weakest class."""
+        (model,) = self.result.models
+        columns: dict[str, Sequence[v.Cell]] = {"eps": model.eps_text, self.quantity: model.robust_accuracy}
+        if model.quantised_robust_accuracy is not None:
+            columns["after rounding"] = model.quantised_robust_accuracy
+        if model.certified is not None:
+            columns |= {"proven": model.certified, "neither": model.open or []}
+        orders = [ranked(model.per_class, index) for index in range(len(model.eps))]
+        columns["weakest class"] = [
+            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0])) if order else None
+            for index, order in enumerate(orders)
+        ]
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        if model.eps[0] > 0:
+            rows.insert(0, ["clean", model.clean_accuracy, *[None] * (len(columns) - 2)])
+        text = "A proof holds for every input within eps and the bounds of the data." if model.certified is not None else ""
+        folded = model.certified is None
+        return v.Table(
+            title="Budget by budget",
+            columns=list(columns),
+            rows=rows,
+            name="robust_accuracy",
+            text=text,
+            folded=folded,
+            terminal=True,
+        )
+
+    def class_tables(self, anchors: Mapping[tuple[int, int], str]) -> Iterator[v.Table]:
+        """Classes by budget, the weakest first; of several models also by model, at one budget; and the drops as a file."""
+        models, first = self.result.models, self.result.models[0]
+        by_class: dict[int, dict[int, ClassResult]] = {}
+        for number, model in enumerate(models):
+            for c in model.per_class:
+                by_class.setdefault(c.class_, {})[number] = c
+        order = sorted(by_class, key=lambda index: _weakness([c.robust[self.at] for c in by_class[index].values()], index))
+        ends = order if len(order) <= MOST_CLASSES else [*order[:WEAKEST], *order[-STRONGEST:]]
+        text = f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at {first.eps_text[self.at]} first."
+        if ends is not order:
+            text += f" Of {len(order)} classes the {WEAKEST} weakest and the {STRONGEST} strongest; tables/per_class.csv has all."
+        total = [["all", first.clean_accuracy, *(first.robust_accuracy[i] for i in self.above)]]
+
+        def table(classes: Iterable[int], **settings: Any) -> v.Table:
+            rows = [] if self.several else list[list[v.Cell]](total)
+            for index in classes:
+                for number, c in by_class[index].items():
+                    name = v.Link(c.name, f"#{anchors[number, index]}") if (number, index) in anchors else c.name
+                    rates = [c.robust[i] for i in self.above]
+                    rows.append(self.labelled(models[number], v.Detail(name, counted(c.n, "sample")), c.clean, *rates))
+            columns = self.columns("class", "clean", *self.texts)
+            return v.Table(columns=columns, rows=rows, heat=True, text=text, total=not self.several, **settings)
+
+        if self.several:
+            names = [model.model for model in models]
+            of = [
+                [c.robust[self.at] if (c := by_class[index].get(number)) else None for number in range(len(models))]
+                for index in ends
+            ]
+            rows = [[next(iter(by_class[index].values())).name, *rates] for index, rates in zip(ends, of, strict=True)]
+            title = f"Class by class at {first.eps_text[self.at]}"
+            yield v.Table(title=title, columns=["class", *names], rows=rows, heat=True, text=text)
+            few = len(order) * len(models) <= MOST_CLASSES * WEAKEST
+            yield table(order, title="Class by class at each budget", name="per_class", folded=True, filter=True, page=few)
+        elif ends is order:
+            yield table(order, title="Class by class", name="per_class")
+        else:
+            yield table(ends, title="Class by class")
+            yield table(order, title="All classes", name="per_class", page=False)
+        drops = [[model.model, c.class_, c.name, c.n, v.Points(c.total_drop)] for model in models for c in model.per_class]
+        drops += [[model.model, None, "mean over classes", model.n, v.Points(model.mean_drop)] for model in models]
+        if self.several:
+            drops += [
+                ["mean over models", c.class_, c.name, None, v.Points(c.mean_drop)] for c in self.result.mean_drop_per_class
+            ]
+        yield v.Table(
+            title="Drops", columns=["model", "class", "name", "n", "total drop"], rows=drops, name="total_drop", page=False
+        )
+
+    def gallery(self) -> tuple[dict[tuple[int, int], str], v.Gallery]:
+        """By model and class the anchor of the first example; the examples, the first of each model before the others."""
+        anchors: dict[tuple[int, int], str] = {}
+        shown: list[tuple[int, v.Example]] = []
+        for number, model in enumerate(self.result.models):
+            for position, (label, example) in enumerate(
+                examples(self.run, self.records, model.model, models=len(self.result.models))
+            ):
+                anchors.setdefault((number, label), example.anchor)
+                caption = f"{model.model}: {example.caption}" if self.several else example.caption
+                shown.append((position, replace(example, caption=caption)))
+        ordered = [example for _, example in sorted(shown, key=lambda entry: min(entry[0], 1))]
+        text = "The closest of each class, among the samples whose clean input the run keeps. "
+        text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
+        if not shown:
+            successes = any(model.distributions[0].successes for model in self.result.models)
+            text = "No kept sample was broken; the others are in arrays/." if successes else "No adversarial input was found."
+        return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
+
+    def stages_table(self) -> v.Table:
+        """What each attack left and cost; attacks without work are one number."""
+        rows, idle = list[list[v.Cell]](), set[str]()
+        for model in self.result.models:
+            before = model.clean_accuracy.value
+            for stage in model.stages:
+                if not (stage.forwards or stage.backwards):
+                    idle.add(stage.attack)
+                    continue
+                after = stage.curve[self.at].value if stage.curve else None
+                name = v.Detail(stage.label, stage.kept_to)
+                figures = [v.Percent(after), v.Points(minus(after, before)), sum(stage.broken[self.at : self.at + 1])]
+                costs = [stage.forwards, stage.backwards, v.Seconds(stage.seconds)]
+                rows.append(self.labelled(model, name, *figures, *costs))
+                before = before if after is None else after
+        rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
+        budget = self.result.models[0].eps_text[self.at]
+        return v.Table(
+            title="The attacks, stage by stage",
+            columns=self.columns("after", self.quantity, "change, points", "broken first", "forwards", "backwards", "seconds"),
+            rows=rows,
+            name="stages",
+            text=f"Each attack runs on what those before left. Figures at {budget}; costs over all budgets.{rest}",
+            folded=True,
+        )
+
+    def checks_table(self) -> v.Table:
+        """Every check, the failed ones first."""
+        rows: list[list[v.Cell]] = []
+        for state, outcome in ((False, "failed"), (None, "not made"), (True, "passed")):
+            for model in self.result.models:
+                for check in (check for check in model.checks if check.passed is state):
+                    kind = float if check.code == Code.MISMATCH else v.Percent
+                    figures = [None if value is None else kind(value) for value in (check.figure, check.limit)]
+                    rows.append(self.labelled(model, check.code, outcome, *figures, check.text))
+        probes = sum(int(cost.get("forwards", 0)) for cost in self.run.manifest.get("probes", {}).values())
+        cost = f"They cost {counted(probes, 'forward')}."
+        text = f"A failed check does not prove a figure wrong, and passed ones do not prove it right. {cost}"
+        columns = self.columns("check", "outcome", "measured", "limit", "evidence and remedy")
+        return v.Table(
+            title="Checks for a figure that is too good", columns=columns, rows=rows, name="checks", text=text, folded=True
+        )
+
+    def pairs(self) -> Iterator[v.Table]:
+        """Each two models at each budget, paired."""
+        if not self.standing or not self.several:
+            return
+        rows: list[list[v.Cell]] = []
+        for i, j in combinations(range(len(self.robust)), 2):
+            for budget, text in enumerate(self.texts):
+                pair = paired(self.robust[i][:, budget], self.robust[j][:, budget], 0.0)
+                p, change = self.standing.orders[budget].p[i, j], v.Points(pair.difference, pair.low, pair.high)
+                names = [self.result.models[number].model for number in (i, j)]
+                rows.append([*names, text, change, pair.only_a, pair.only_b, v.PValue(float(p))])
+        text = "On the same samples, in points; p of McNemar's exact test, corrected for all pairs of a budget (Holm)."
+        columns = ["A", "B", "eps", "A − B", "only A robust", "only B robust", "p"]
+        yield v.Table(
+            title="Model against model", columns=columns, rows=rows, name="comparison", text=text, folded=True, filter=True
+        )
+
+    def effort(self) -> Iterator[v.Block]:
+        """How far and how many queries it took to break samples."""
+        labels = {stage["name"]: stage_title(stage) for stage in self.run.manifest["stages"]}
+        rows, bars, within = list[list[v.Cell]](), list[v.Bars](), list[list[v.Cell]]()
+        norm = str(self.run.manifest["distance"])
+        for style, (model, cells) in enumerate(zip(self.result.models, self.cells, strict=True)):
+            name = f"{model.model}: " if self.several else ""
+            for d in model.distributions:
+                if d.of == "distance" or d.successes:
+                    quantiles = ["infinite" if q is None and d.robust else q for q in (d.q10, d.median, d.q90)]
+                    measure = f"{distance(norm)} distance" if d.of == "distance" else f"queries, {labels[str(d.attack)]}"
+                    rows.append(self.labelled(model, measure, d.successes, d.robust, *quantiles))
+            if norm in NORMS and not self.run.manifest.get("recommended"):  # distances and multiples have no common axis
+                counts = histogram(distance_at_success(self.records, cells, norm).values, bins=24, top=model.eps[-1])
+                bars += _bars(f"{name}distance at success", counts, distance(norm), style, _ticks(model))
+            for stage in (cells.stages[i] for i in ran(cells)):
+                counts = histogram_of_counts(queries_to_success(self.records, cells, stage).values)
+                bars += _bars(f"{name}{labels[stage]}", counts, "queries to first success", style, None)
+            for curve in model.success_by_queries:
+                broken = zip(curve.queries, curve.success, strict=True)
+                within += [self.labelled(model, labels[curve.attack], queries, rate) for queries, rate in broken]
+        text = "A robust sample counts as infinite; samples that were wrong before the attack are left out."
+        columns = self.columns("measure", "broken", "robust", "10 % broken by", "median", "90 % broken by")
+        yield v.Table(title="Distance and queries", columns=columns, rows=rows, name="distributions", text=text, folded=True)
+        if within:
+            title = f"Broken within so many queries at {self.result.models[0].eps_text[-1]}"
+            text = "Attacks without gradients on every sample that was right from the start; every query counts."
+            columns = self.columns("attack", "queries", "broken")
+            yield v.Table(title=title, columns=columns, rows=within, name="queries", text=text, folded=True)
+        if bars:
+            yield v.Figures(title="Distance and queries at success, sample by sample", figures=bars)
+
+
+def _points(model: ModelResult) -> list[tuple[float, Rate]]:
+    """Rates from eps 0 on: the clean accuracy is that at 0."""
+    rates = model.robust_accuracy if model.eps[0] == 0 else [model.clean_accuracy, *model.robust_accuracy]
+    return [(rate.eps, rate) for rate in rates]
+
+
+def _ticks(model: ModelResult) -> list[tuple[float, str]]:
+    ticks = list(zip(model.eps, model.eps_text, strict=True))
+    return ticks if model.eps[0] == 0 else [(0.0, "0"), *ticks]
+
+
+def _weakness(rates: Sequence[Rate], index: int) -> tuple[float, float, int]:
+    """Sort key of a class by its rates, one a model: the weakest first, those without a rate last."""
+    value, high = (mean([getattr(rate, end) for rate in rates]) for end in ("value", "high"))
+    return (2.0 if value is None else value, 2.0 if high is None else high, index)
+
+
+def _bars(title: str, counts: Any, axis: str, style: int, ticks: list[tuple[float, str]] | None) -> list[v.Bars]:
+    if counts is None:
+        return []
+    return [v.Bars(title=title, edges=counts.edges.tolist(), counts=counts.counts.tolist(), axis=axis, style=style, ticks=ticks)]
