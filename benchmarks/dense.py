@@ -301,9 +301,7 @@ def coco(options: Namespace) -> None:
             print(f"{name}, {title}: AP50 {half[0]:.4f}, pycocotools {ap50:.4f}; AP {average[0]:.4f}, {ap:.4f}", flush=True)
 
 
-COMMANDS = {
-    command.__name__.replace("_", "-"): command for command in (figures, peer, black_box, boxes, boxes_black_box, coco)
-}
+COMMANDS = {command.__name__.replace("_", "-"): command for command in (figures, peer, black_box, boxes, boxes_black_box, coco)}
 
 
 def main() -> None:

@@ -120,7 +120,7 @@ COMMANDS = {
     "benchmark": "benchmark --samples 60 --distortions gaussian-noise+occlusion --patch 2 --steps 400 --levels 1,2",
     "unrestricted": "unrestricted --generator GENERATOR --per-class 30 --steps 40",
     "harden": "harden --samples 60 --epochs 4 --attack pgd?steps=20 --batch-size 16",
-    "train agent": "train agent --samples 60 --steps 400 --probes 4 --fits 50",
+    "train agent": "train agent --samples 60 --steps 400",
 }
 """All that can be killed; each takes a few seconds to a minute."""
 
@@ -187,7 +187,7 @@ def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, by
 def kill_commands(options: Namespace, work: Path, rng: random.Random) -> bool:
     """Kill, resume, compare; True if nothing was lost, made twice or differs."""
     if "unrestricted" in options.only:
-        run_to_end("train generator --width 8 --steps 300 --rate 0.004", work / "generator.safetensors")
+        run_to_end("train generator --steps 300", work / "generator.safetensors")
     table = measure.Table("Killed and resumed", "command, s in one go, kills, with work done, lost, twice, differences")
     commands = []
     for number, name in enumerate(options.only):

@@ -226,9 +226,7 @@ def cli_page() -> str:
 def json_page() -> str:
     """Page that lists the JSON documents and their schemas."""
     commands = {"plan": "audit --dry-run"} | {verb.replace(" ", "-"): study.command for verb, study in register.studies().items()}
-    manifests = [
-        [f"`{layout.command}`", f"[{manifest_name(layout)}](../schema/{manifest_name(layout)})"] for layout in layouts()
-    ]
+    manifests = [[f"`{layout.command}`", f"[{manifest_name(layout)}](../schema/{manifest_name(layout)})"] for layout in layouts()]
     rows = [
         [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"] for name in register.schemas()
     ]

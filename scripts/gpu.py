@@ -61,13 +61,13 @@ def verbs(table: Table, folder: Path) -> None:
             network, data, method="smoothing?draws=50&first=10", samples=3, out=out, device=device
         ),
         "transfer": lambda out: brinell.transfer(model=[network, second_network], data=data, eps="0.1", out=out, device=device),
-        "train generator": lambda out: brinell.train_generator(out=generator, width=4, steps=5, rate=0.004, device=device),
+        "train generator": lambda out: brinell.train_generator(out=generator, steps=5, device=device),
         "unrestricted": lambda out: brinell.unrestricted(
             network, "digits", generator=str(generator), per_class=1, steps=3, out=out, device=device
         ),
         "train agent": lambda out: brinell.train_agent(
-            network, (x[1000:1060], y[1000:1060]), out=folder / "agent.safetensors", steps=10, fits=3, episode_steps=8, eps="2",
-            surrogates=1, surrogate_steps=5, samples=60, probes=2, slots=8, device=device,
+            network, (x[1000:1060], y[1000:1060]), out=folder / "agent.safetensors", steps=10, attack="rlab?steps=8", eps="2",
+            surrogates=1, samples=60, device=device,
         ),
     }  # fmt: skip
     of_pictures = {"audit pictures", "transfer pictures"}

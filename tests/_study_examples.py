@@ -10,7 +10,9 @@ import brinell
 import brinell.studies
 from _hardening import MODEL, samples
 from _pictures import write_pictures
+from brinell.rlab.train import TrainConfig
 from brinell.studies import register
+from brinell.studies.agent import run as agent_run
 from brinell.testing import studies as rules
 
 for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
@@ -44,17 +46,8 @@ EXAMPLES = {
 OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "transfer"]
 """Studies of classifiers that need nothing but a model and data."""
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
-AGENT = {
-    "surrogates": 1,
-    "surrogate_steps": 20,
-    "samples": 60,
-    "episode_steps": 20,
-    "probes": 2,
-    "fits": 10,
-    "slots": 8,
-    "steps": 40,
-    "eps": "2",
-}
+AGENT = {"surrogates": 1, "samples": 60, "attack": "rlab?steps=20", "steps": 40, "eps": "2"}
+agent_run.CONFIG, agent_run.SURROGATE_STEPS = TrainConfig(probes=2, fits=10, slots=8), 20  # for tests, a short training
 
 
 class Needs:
@@ -100,7 +93,7 @@ class Needs:
     def generator(self):
         file = self.folder / "generator.safetensors"
         if not file.exists():
-            brinell.train_generator(out=file, width=8, steps=50, rate=0.004)
+            brinell.train_generator(out=file, steps=50)
         return {"generator": str(file)}
 
 

@@ -253,7 +253,7 @@ def unrestricted_run(finished_runs: Runs, patterns: Specs) -> Path:
 
     def make(out: Path) -> None:
         file = out.parent / "generator.safetensors"
-        brinell.train_generator(patterns.train, out=file, width=8, steps=30, rate=0.004)
+        brinell.train_generator(patterns.train, out=file, steps=30)
         brinell.unrestricted(model=patterns.models, data=patterns.data, generator=file, per_class=1, steps=5, out=out)
 
     return finished_runs.make("unrestricted", make)

@@ -31,7 +31,7 @@ brinell.export(run, "csv", out="figures").files
 brinell.corrupt(net, x, y, kind="published-fog", severity=(1, 2)).payload()
 brinell.benchmark(net, (x, y), distortions="fog", patch=4, resume=True).levels
 brinell.audit(net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1).models[0].detectors
-brinell.train_agent(out="policy.safetensors", algorithm="none").training_queries
+brinell.train_agent(out="policy.safetensors", steps=0).training_queries
 people: list[str] = brinell.review((x, y), norm="l2", eps=[0.1, 0.2], trials=60, resume=True).reviewers
 brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"], towards="3").results[0].total.clear.k
 brinell.audit(net, x, y, detector="background", detector_data=(x, y), progress=SilentProgress())
@@ -55,7 +55,7 @@ text: str = brinell.gate(run, robust=0.4)  # type: ignore[assignment]
 brinell.gate(run, robust="high")  # type: ignore[arg-type]
 brinell.export(run, "excel")  # type: ignore[arg-type]
 brinell.corrupt(net, x, y, severity="worst")  # type: ignore[arg-type]
-brinell.train_agent(algorithm="none")  # type: ignore[call-arg]
+brinell.train_agent(steps=0)  # type: ignore[call-arg]
 brinell.data(x, y, kind="picture")  # type: ignore[arg-type]
 brinell.verify(run, replay="all")  # type: ignore[arg-type]
 brinell.compare(run, models="a")  # type: ignore[call-arg]

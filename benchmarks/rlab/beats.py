@@ -81,8 +81,8 @@ def learn(module: nn.Module, x: Tensor, y: Tensor, out: Path, queries: int) -> A
     """The policy of `brinell train agent` for the network under test, trained anew."""
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(7))
     dataset = from_arrays(x[shuffled].numpy(), y[shuffled].numpy(), tuple("NSVFQ"), DOMAIN, "DS1")
-    settings = {"samples": 500, "algorithm": "none", "episode_steps": queries - 1, "device": "cpu"}
-    brinell.train_agent(TorchModel(module, DOMAIN, name="heartbeats"), dataset, attack=f"{RLAB}signed-patch", out=out, **settings)
+    attack, settings = f"{RLAB}signed-patch&steps={queries - 1}", {"samples": 500, "steps": 0, "device": "cpu"}
+    brinell.train_agent(TorchModel(module, DOMAIN, name="heartbeats"), dataset, attack=attack, out=out, **settings)
     return find_agent(str(out))
 
 

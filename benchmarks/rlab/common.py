@@ -116,5 +116,5 @@ def trained(options: Namespace, algorithm: str) -> str:
         subject = measure.subject("resnet20")
         data = f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}"
         settings = {"model": subject.model_spec, "attack": "rlab?patch=2", "eps": "1", "samples": options.inputs, "device": "cpu"}
-        brinell.train_agent(data=data, algorithm=algorithm, minutes=options.minutes, out=path, **settings)
+        brinell.train_agent(data=data, minutes=options.minutes, steps=0 if algorithm == "prior" else None, out=path, **settings)
     return str(path)

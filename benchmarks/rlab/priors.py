@@ -63,7 +63,7 @@ def main() -> None:
         print(f"{name}: {sum(results[name][1:]):,} queries, loss {before[name]:.3f} before, {after:.3f} after")
     first_looks, probes = (sum(result[position] for result in results.values()) for position in (1, 2))
     metadata = {
-        "config": {"algorithm": "none", "probes": PROBES, "fits": options.fits, "slots": SLOTS, "seed": 0},
+        "config": {"steps": 0, "probes": PROBES, "fits": options.fits, "slots": SLOTS, "seed": 0},
         "inputs": options.images * len(results),
         "training_queries": {"first_looks": first_looks, "probes": probes, "steps": 0},
         "data": "npz:cifar10_train_a.npz",

@@ -112,7 +112,7 @@ def agents(options: Namespace) -> None:
     columns = "agent, training queries, trained s, @250, @1000, median queries, mean queries, ratio of means, L2"
     out = measure.Table(title, columns, "Ratios are to greedy. " + OVER.format("greedy"))
     base = torch.zeros(0)
-    for name, algorithm in {"greedy": "", "random-search": "", "prior, greedy": "none", "DQN, margin": "dqn"}.items():
+    for name, algorithm in {"greedy": "", "random-search": "", "prior, greedy": "prior", "DQN, margin": "dqn"}.items():
         policy = trained(options, algorithm) if algorithm else name
         description = find_agent(policy).about or {}
         ends = [fight(bench, f"rlab?patch=2&policy={policy}", 1.0, MOST, seed) for seed in options.seeds]

@@ -56,8 +56,8 @@ def test_a_dear_verb(verb, tmp_path):
 
 
 TRAINING = {
-    "train agent": AGENT | {"model": SMALL, "samples": 30, "steps": 10, "fits": 3, "episode_steps": 8, "surrogate_steps": 5},
-    "train generator": {"width": 8, "steps": 5},
+    "train agent": AGENT | {"model": SMALL, "samples": 30, "steps": 10, "attack": "rlab?steps=8"},
+    "train generator": {"steps": 5},
 }
 
 

@@ -54,8 +54,8 @@ def right(name, runs):
         "progress": {"run": runs[0]},
         "report": {"run": runs[0]},
         "sign": {"run": runs[1], "key": "no-key"},
-        "train_agent": {"model": net, "data": runs[2], "steps": 2, "fits": 2, "probes": 2, "episode_steps": 4, "surrogates": 0},
-        "train_generator": {"data": runs[2], "steps": 2, "width": 4, "latent": 4, "minutes": 0.01},
+        "train_agent": {"model": net, "data": runs[2], "steps": 2, "attack": "rlab?steps=4", "surrogates": 0},
+        "train_generator": {"data": runs[2], "steps": 2, "minutes": 0.01},
         "train_metric": {"data": runs[2], "steps": 2},
         "transfer": {"model": [net, net], "data": (X, Y), "eps": 0.1, "attack": "fgsm"},
         "unrestricted": in_memory | {"generator": runs[3], "steps": 2, "per_class": 1},
@@ -85,7 +85,7 @@ def runs(tmp_path_factory):
         settings = {"eps": 0.1, "attack": "fgsm", "seed": ord(name), "out": folder / name}
         brinell.audit(f"torch:{folder / 'model.py'}:net", f"npz:{folder / 'data.npz'}", **settings)
     generator = folder / "generator.safetensors"
-    brinell.train_generator(f"npz:{folder / 'train.npz'}", out=generator, steps=2, width=4, latent=4)
+    brinell.train_generator(f"npz:{folder / 'train.npz'}", out=generator, steps=2)
     return [str(folder / "a"), str(folder / "b"), f"npz:{folder / 'train.npz'}", str(generator)]
 
 

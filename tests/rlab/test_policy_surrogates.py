@@ -153,9 +153,9 @@ def test_rare_classes_are_drawn_by_the_root_of_their_share():
 def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     """Training says what the file is worth; its command names distortions, patches and data; the run names the networks."""
     monkeypatch.chdir(tmp_path)
-    words = ["train", "agent", "--out", "my agent.safetensors", "--samples", "200", "--steps", "200", "--episode-steps", "30"]
-    attack = "rlab?distortions=gaussian-noise+dead-pixel&patch=2&draws=4"
-    assert main([*words, "--attack", attack, "--surrogates", "2", "--surrogate-steps", "120"]) == 0
+    words = ["train", "agent", "--out", "my agent.safetensors", "--samples", "200", "--steps", "200"]
+    attack = "rlab?distortions=gaussian-noise+dead-pixel&patch=2&draws=4&steps=30"
+    assert main([*words, "--attack", attack, "--surrogates", "2"]) == 0
     out = capsys.readouterr().out
     assert "surrogates: 2 of 2 networks explain the model's answers" in out
     assert (

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from brinell.core.intervals import CONFIDENCE, deviations
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Oracle
-from brinell.core.settings import above_zero, at_least, one_of
+from brinell.core.settings import above_zero, at_least
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import CONTROL, DEFAULT, GREEDY, OWN, Agent, choose_policy, find_agent
@@ -37,7 +37,6 @@ from brinell.rlab.ratios import ratio
 from brinell.rlab.search import PatchSearch, run_episodes
 from brinell.rlab.sensitivity import class_weights
 
-Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
 """Factor of DQN's outputs: a typical advantage, as a share of the clean input's margin."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
@@ -60,8 +59,6 @@ Peer = Callable[[Tensor], Tensor]
 class TrainConfig:
     """How an agent is trained."""
 
-    algorithm: Algorithm = "dqn"
-    """dqn: the dueling double DQN of the papers; none fits the prior alone."""
     probes: int = 16
     """Random distortions of each input for the prior; 0 leaves it as it is."""
     fits: int = 800
@@ -69,14 +66,13 @@ class TrainConfig:
     seconds: float = 600.0
     """Wall time that the network may learn for."""
     steps: int | None = None
-    """Steps of single slots that it may learn for; None for no such end."""
+    """Steps of single slots that it may learn for; None for no such end, 0 to fit the prior alone."""
     slots: int = 64
     """Episodes that run at once, or as many as there are inputs."""
     seed: int = 0
     """Of everything random."""
 
     def __post_init__(self) -> None:
-        one_of(self, algorithm=get_args(Algorithm))
         at_least(self, probes=0, fits=1, slots=1)
         above_zero(self, "seconds")
 
@@ -191,7 +187,7 @@ def train(
     last_point = about["curve"][-1] if about["curve"] else {}
     remaining = None if config.steps is None else config.steps - last_point.get("steps", 0)
     learning, rows = torch.arange(len(batch), device=batch.x.device).tensor_split([len(batch) - held_out(len(batch))])
-    if config.algorithm != "none" and (remaining is None or remaining > 0):
+    if remaining is None or remaining > 0:
         keep(now("steps"))
         if last_point:  # other episodes than those that were played
             rng = rng.fold(f"after {len(about['curve'])} reports")

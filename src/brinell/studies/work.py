@@ -27,7 +27,7 @@ from brinell.engine.executor import Channel
 from brinell.engine.group_attack import predict, session
 from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.store import parquet, rows
@@ -42,7 +42,7 @@ def open_plan(
     call: Call,
     kind: type[SomePlan] = Plan,  # type: ignore[assignment]
     *,
-    usual_samples: int | None = None,
+    usual_samples: int | str | None = None,
     usual_method: Select = "stratified",
     more_models: Sequence[str] = (),
     **fields: Any,
@@ -52,7 +52,7 @@ def open_plan(
     Args:
         call: its request has data; model and device are optional, samples too, with seed; without them all are taken.
         kind: the class of the plan.
-        usual_samples: number of samples where the request names none; by default all.
+        usual_samples: number of samples where the request names none, or all; by default 1000.
         usual_method: how samples of data that are no published test set are selected where the request does not say.
         more_models: settings that name the further models of the plan.
         **fields: its further fields.
@@ -69,7 +69,7 @@ def open_plan(
         selection = Selection(ids=np.arange(len(labels), dtype=np.int64), method="all")
     else:
         if request.samples is None and usual_samples is not None:
-            request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
+            request = request.model_copy(update={"samples": count_samples(usual_samples, len(dataset))})
         selection = choose_samples(request, dataset, default=usual_method)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():

@@ -41,32 +41,36 @@ def _linear(n=12, seed=0):
     return model, Batch(ids=torch.arange(n), x=x, y=y)
 
 
-def _train(algorithm, model, batch, start=None, **config):
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("brinell.studies.agent.run.CONFIG", TrainConfig(probes=4, fits=20, slots=8))
+
+
+def _train(model, batch, start=None, **config):
     noise = plugins.build("distortion", "gaussian-noise", {})
     return train(
         model,
         batch,
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
         Placement(grid=PatchGrid.over(DOMAIN, 2), variants=variants([noise], DOMAIN, (1, 2), 2), rules=Rules(steps=20)),
-        TrainConfig(algorithm=algorithm, **(SHORT | config)),
+        TrainConfig(**(SHORT | config)),
         start=start,
     )
 
 
-@pytest.mark.parametrize("algorithm", ["none", "dqn"])
-def test_every_training_query_is_counted(algorithm):
+@pytest.mark.parametrize("steps", [0, 100])
+def test_every_training_query_is_counted(steps):
     model, batch = _linear()
-    agent = _train(algorithm, model, batch, steps=100)
+    agent = _train(model, batch, steps=steps)
     counted = agent.about["training_queries"]
     assert counted["probes"] == len(batch) * 5  # the clean input and four probes
     assert sum(counted.values()) == model.queries
-    assert (counted["steps"] > 60) == (algorithm != "none")
-    assert (agent.network is None) == (algorithm == "none")
+    assert (counted["steps"] > 60) == (agent.network is not None) == (steps > 0)
 
 
 @pytest.mark.slow
 def test_training_for_steps_repeats_exactly():
-    agents = [_train("dqn", *_linear(), steps=200) for _ in range(2)]
+    agents = [_train(*_linear(), steps=200) for _ in range(2)]
     first, second = (agent.network.state_dict() for agent in agents)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
@@ -75,7 +79,7 @@ def test_training_for_steps_repeats_exactly():
 @pytest.mark.slow
 def test_the_prior_finds_the_corner_that_matters():
     model, batch = _linear(n=64)
-    agent = _train("none", model, batch, probes=12, fits=300)
+    agent = _train(model, batch, probes=12, fits=300, steps=0)
     # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
@@ -85,9 +89,9 @@ def test_the_prior_finds_the_corner_that_matters():
 def test_a_training_that_goes_on_counts_from_where_it_stopped():
     """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
     model, batch = _linear()
-    first = _train("dqn", model, batch, steps=200)
+    first = _train(model, batch, steps=200)
     prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
-    uninterrupted = _train("dqn", model, batch, steps=500, start=first)
+    uninterrupted = _train(model, batch, steps=500, start=first)
     assert all(torch.equal(value, prior[name]) for name, value in uninterrupted.prior.state_dict().items())
     assert sum(uninterrupted.about["training_queries"].values()) == model.queries
     assert uninterrupted.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
@@ -101,9 +105,9 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped():
 
 def test_a_training_that_was_long_enough_is_left_as_it_is():
     model, batch = _linear()
-    first = _train("dqn", model, batch, steps=80)
+    first = _train(model, batch, steps=80)
     queries, weights = model.queries, {name: value.clone() for name, value in first.network.state_dict().items()}
-    resumed = _train("dqn", model, batch, steps=80, start=first)
+    resumed = _train(model, batch, steps=80, start=first)
     assert model.queries == queries and all(
         torch.equal(value, weights[name]) for name, value in resumed.network.state_dict().items()
     )
@@ -112,12 +116,12 @@ def test_a_training_that_was_long_enough_is_left_as_it_is():
 def test_too_few_inputs_are_refused():
     model, batch = _linear(n=4)
     with pytest.raises(RequestError, check=refused("rlab.train.train")):
-        _train("none", model, batch)
+        _train(model, batch, steps=0)
 
 
 def test_fewer_inputs_than_slots_fill_as_many():
     model, batch = _linear(n=9)
-    agent = _train("dqn", model, batch, slots=64, steps=100)
+    agent = _train(model, batch, slots=64, steps=100)
     assert sum(agent.about["training_queries"].values()) == model.queries
     assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["config"]["slots"] == 64
 
@@ -125,8 +129,7 @@ def test_fewer_inputs_than_slots_fill_as_many():
 @pytest.mark.slow
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
-    short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20, "surrogates": 0}
-    brinell.train_agent(samples=20, attack="rlab?patch=2&draws=2", out=out, **short)
+    brinell.train_agent(samples=20, attack="rlab?patch=2&draws=2&steps=20", out=out, steps=300, surrogates=0)
     with safe_open(out, "pt") as file:
         facts = json.loads(file.metadata()["brinell"])["about"]
     assert facts["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
@@ -143,21 +146,8 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
 @pytest.mark.slow
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    words = [
-        "train",
-        "agent",
-        "--out",
-        str(out),
-        "--samples",
-        "80",
-        "--attack",
-        "rlab?patch=4",
-        "--episode-steps",
-        "20",
-        "--resume",
-        "--surrogates",
-        "0",
-    ]
+    words = ["train", "agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4&steps=20", "--resume"]
+    words += ["--surrogates", "0"]
     assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
     first = load(out)
     assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
@@ -167,9 +157,9 @@ def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     assert facts["training_queries"]["probes"] == before["training_queries"]["probes"]
     assert facts["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
     content = out.read_bytes()
-    assert run([*words, "--steps", "800", "--eps", "2", "--reward", "dilution"]) == 2
+    assert run([*words, "--steps", "800", "--eps", "2"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert "learned something else (eps was '1' and is '2'; reward was 'margin' and is 'dilution')" in line
+    assert "learned something else (eps was '1' and is '2')" in line
     assert out.read_bytes() == content
 
 
@@ -181,10 +171,9 @@ def _umask():
 
 BAD_REQUESTS = [
     (["--attack", "square"], "agents are trained for rlab"),
-    (["--algorithm", "sarsa"], "algorithm is 'sarsa': it is dqn or none"),
     (["--eps", "1, 2"], "names 2 budgets"),
     (["--eps", "0"], "need a budget above 0"),
-    (["--reward", "fame"], "reward is 'fame'"),
+    (["--steps", "-1"], "steps is -1"),
 ]
 
 
@@ -210,19 +199,7 @@ def test_bad_requests_end_in_one_line(tmp_path, capsys, subtests):
 @pytest.mark.slow
 def test_train_agent_prints_json(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    arguments = [
-        "--samples",
-        "80",
-        "--algorithm",
-        "none",
-        "--attack",
-        "rlab?patch=2&draws=2",
-        "--episode-steps",
-        "20",
-        "--json",
-        "--surrogates",
-        "0",
-    ]
+    arguments = ["--samples", "80", "--steps", "0", "--attack", "rlab?patch=2&draws=2&steps=20", "--surrogates", "0", "--json"]
     assert run(["train", "agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)

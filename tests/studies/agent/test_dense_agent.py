@@ -19,9 +19,15 @@ from brinell.core.model import ModelInfo
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import find_agent
 from brinell.rlab.prior import describe
+from brinell.rlab.train import TrainConfig
 
-SHORT = {"eps": "4", "norm": "l2", "probes": 6, "fits": 60, "slots": 8, "episode_steps": 30}
-PLACED = "distortions=contrast+occlusion&patch=8"
+SHORT = {"eps": "4", "norm": "l2"}
+PLACED = "distortions=contrast+occlusion&patch=8&steps=30"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("brinell.studies.agent.run.CONFIG", TrainConfig(probes=6, fits=60, slots=8))
 
 
 def objects_data(n=18, classes=3):
@@ -57,8 +63,8 @@ def test_every_training_query_is_counted(tmp_path):
 def test_the_policy_attacks_pictures_with_boxes(tmp_path):
     data = objects_data()
     policy = tmp_path / "p.safetensors"
-    brinell.train_agent(Spots(), data, out=policy, attack=f"rlab?{PLACED}", algorithm="none", **SHORT)
-    attack = f"rlab?policy={policy}&{PLACED}&steps=60"
+    brinell.train_agent(Spots(), data, out=policy, attack=f"rlab?{PLACED}", steps=0, **SHORT)
+    attack = f"rlab?policy={policy}&distortions=contrast+occlusion&patch=8&steps=60"
     result = brinell.audit(Spots(), data, norm="l2", eps=[8], criterion="missed", attack=attack, out=tmp_path / "run")
     assert result.errors.missed[-1].value > 0.5
     with safe_open(policy, "np") as file:
@@ -66,13 +72,13 @@ def test_the_policy_attacks_pictures_with_boxes(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_prior_learns_which_channel_the_masks_depend_on(tmp_path):
+def test_the_prior_learns_which_channel_the_masks_depend_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("brinell.studies.agent.run.CONFIG", TrainConfig(probes=24, fits=400, slots=8))
     x, masks = make_pictures(40)
     data = brinell.data(x, masks=masks, classes=["dark", "bright"])
     policy = tmp_path / "p.safetensors"
-    settings = SHORT | {"probes": 24, "fits": 400}
-    noise = "rlab?distortions=gaussian-noise&patch=3"
-    brinell.train_agent(Threshold(), data, out=policy, attack=noise, algorithm="none", criterion="pixels:0.5", **settings)
+    noise = "rlab?distortions=gaussian-noise&patch=3&steps=30"
+    brinell.train_agent(Threshold(), data, out=policy, attack=noise, steps=0, criterion="pixels:0.5", **SHORT)
     prior = find_agent(str(policy)).prior
     share = prior.channel_covariance().diagonal() / prior.channel_covariance().trace()
     assert share[0] > 0.6, "the first channel alone decides the class of a pixel"

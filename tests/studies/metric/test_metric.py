@@ -28,6 +28,11 @@ def clusters(path, n=120, **arrays):
     return f"npz:{path}"
 
 
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr("brinell.studies.metric.run.BATCH_SIZE", 32)
+
+
 def trained(tmp_path, data, name="e.safetensors", **settings):
     request = MetricRequest(data=data, **settings)
     return carry_out(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / name))
@@ -35,27 +40,28 @@ def trained(tmp_path, data, name="e.safetensors", **settings):
 
 def test_two_classes_that_pixels_confuse_are_told_apart(tmp_path):
     """In space many pairs within a class are farther than pairs across; what is learnt separates every held-out pair."""
-    answer = trained(tmp_path, clusters(tmp_path / "two.npz"), steps=120, batch_size=32)
+    answer = trained(tmp_path, clusters(tmp_path / "two.npz"), steps=120)
     assert answer.auc["pixels"] < 0.85
     assert answer.auc["embedding"] == 1
     assert answer.auc["low"] > 0.1 and answer.auc["gain"] == pytest.approx(1 - answer.auc["pixels"])
     assert answer.knn["embedding"].value == 1
     assert answer.eps["embedding"].label["least"] > answer.eps["pixels"].label["least"]
-    repeated = trained(tmp_path / "again", clusters(tmp_path / "two.npz"), steps=120, batch_size=32)
+    repeated = trained(tmp_path / "again", clusters(tmp_path / "two.npz"), steps=120)
     assert repeated.digest == answer.digest, "the same seed makes the same file"
-    other_seed = trained(tmp_path / "other", clusters(tmp_path / "two.npz"), steps=120, batch_size=32, seed=1)
+    other_seed = trained(tmp_path / "other", clusters(tmp_path / "two.npz"), steps=120, seed=1)
     assert other_seed.digest != answer.digest
 
 
 def test_nothing_global_is_drawn_from(tmp_path):
     before = torch.get_rng_state()
-    trained(tmp_path, clusters(tmp_path / "two.npz"), steps=3, batch_size=32)
+    trained(tmp_path, clusters(tmp_path / "two.npz"), steps=3)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_batches_hold_classes_alike_often():
+def test_batches_hold_classes_alike_often(monkeypatch):
+    monkeypatch.setattr("brinell.studies.metric.run.BATCH_SIZE", 64)
     y = np.repeat(np.arange(40), np.arange(1, 41))
-    for rows in _batches(y, MetricRequest(steps=20, batch_size=64)):
+    for rows in _batches(y, MetricRequest(steps=20)):
         labels, count = np.unique(y[rows.numpy()], return_counts=True)
         assert len(labels) == 16 and count.max() <= 4 and len(rows.unique()) == len(rows)
 
@@ -120,7 +126,7 @@ def test_data_that_cannot_teach_are_named(tmp_path, subtests):
 
 def test_a_class_of_one_is_named(tmp_path):
     data = clusters(tmp_path / "one.npz", y=np.where(np.arange(120) == 7, 2, np.arange(120) % 2))
-    answer = trained(tmp_path, data, steps=20, batch_size=32)
+    answer = trained(tmp_path, data, steps=20)
     assert any("of one sample (2)" in note or "not learnt: 2" in note for note in answer.notes)
 
 

@@ -39,7 +39,10 @@ def _work_in_folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory):
     file = tmp_path_factory.mktemp("generator") / "digits.safetensors"
-    assert cli(["train", "generator", "--out", str(file), "--width", "8", "--steps", "320", "--rate", "0.004"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("brinell.studies.generator.run.WIDTHS", (8, 8))
+        patch.setattr("brinell.studies.generator.run.RATE", 0.004)
+        assert cli(["train", "generator", "--out", str(file), "--steps", "320"]) == 0
     return file
 
 

@@ -6,8 +6,6 @@ inputs is held out: at the end up to 100 of them are attacked by the agent, by g
 which needs fewer queries. Every query is counted.
 """
 
-from typing import Annotated, Literal
-
 from pydantic import Field
 
 from brinell.engine.request import (
@@ -19,6 +17,7 @@ from brinell.engine.request import (
     Device,
     DistanceSpec,
     ModelSpec,
+    SampleCount,
     Seed,
 )
 from brinell.studies.kit import Output, Study
@@ -35,7 +34,8 @@ class TrainAgentRequest(BaseRequest):
     model: ModelSpec = "digits-cnn"
     """The model whose scores the agent sees."""
     attack: AttackSpec = "rlab"
-    """The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4."""
+    """The attack that the agent is for, with its distortions, patches and steps, 300 by default:
+    rlab?distortions=gaussian-noise+fog&patch=4&steps=200."""
     norm: DistanceSpec = "l2"
     """The distance in which eps is measured: l2 or linf."""
     eps: Budgets = "1"
@@ -43,29 +43,16 @@ class TrainAgentRequest(BaseRequest):
     criterion: str | None = None
     """The criterion of success for masks and boxes, as for brinell audit, such as pixels:0.5 or missed:0.5. Default: half of the
     pixels are wrong, or half of the objects are missed."""
-    samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000
-    """The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out."""
-    algorithm: Literal["dqn", "none"] = "dqn"
-    """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
-    reward: Literal["margin", "dilution"] = "margin"
-    """Reward of a step: margin, or dilution as in the papers."""
+    samples: SampleCount = None
+    """The number of inputs, or all; those that the model gets wrong, or that meet the criterion, are left out. Default: the first
+    1000, or all if there are fewer."""
     minutes: float = Field(default=10.0, gt=0)
-    """The wall time of the training, after the probes."""
-    steps: int | None = Field(default=None, ge=1)
-    """The steps of the training, in place of minutes: such a training is repeatable."""
-    episode_steps: int = Field(default=300, ge=1)
-    """The queries after which an episode is given up."""
-    probes: int = Field(default=16, ge=0)
-    """The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is."""
-    fits: int = Field(default=800, ge=1)
-    """The gradient steps on the prior."""
+    """The wall time of the training of the network, after the prior."""
+    steps: int | None = Field(default=None, ge=0)
+    """The steps of that training, in place of minutes: such a training is repeatable. 0 fits the prior alone."""
     surrogates: int = Field(default=3, ge=0, le=MOST_SURROGATES)
     """Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the
     file as surrogates. 0 trains none, and data with masks or boxes, which label no input, train none."""
-    surrogate_steps: int = Field(default=400, ge=1)
-    """The training steps of each of them."""
-    slots: int = Field(default=64, ge=1, le=100_000)
-    """The episodes that run at once, or as many as there are inputs."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

@@ -20,11 +20,8 @@ from brinell.core.record import Array
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
-from brinell.engine.class_counts import check_output
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
-from brinell.engine.request import count_samples
-from brinell.engine.sources import open_data
+from brinell.engine.plan import model_facts, unreadable_samples
 from brinell.engine.tasks import Task, open_task
 from brinell.rlab.agent import Agent, load, verdict, warning
 from brinell.rlab.episodes import Placement, Rules
@@ -33,11 +30,16 @@ from brinell.store import trust
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent import TrainAgentRequest
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
-from brinell.studies.kit import Call
+from brinell.studies.kit import Call, Plan
+from brinell.studies.work import open_plan
 from brinell.training.surrogates import TrainedSurrogate, train_surrogates
 
-TIMING = ("algorithm", "minutes", "steps", "batch_size", "device")
-"""Settings that do not tell which training a file holds: how and for how long it goes on."""
+TIMING = ("minutes", "steps", "batch_size", "device")
+"""Settings that do not tell which training a file holds: for how long it goes on."""
+CONFIG, SURROGATE_STEPS = TrainConfig(), 400
+"""Settings of the training, and steps of that of a surrogate."""
+SAMPLES, EPISODE_STEPS = 1000, 300
+"""Samples, and queries after which an episode is given up, where nobody says."""
 
 
 def carry_out(call: Call) -> AgentResult:
@@ -101,32 +103,28 @@ def _train(call: Call) -> Agent:
         call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
 
     check_safetensors_name(out, "a policy")
-    eps, config = _budget(request.eps), _config(request)
+    eps, seconds = _budget(request.eps), 60 * request.minutes if request.steps is None else 1e9
+    config = replace(CONFIG, seconds=seconds, steps=request.steps, seed=request.seed)
     name, _, options = plugins.parse(request.attack)
     if name != "rlab":
         raise RequestError(f"attack {request.attack!r} learns nothing: agents are trained for rlab, with its options")
-    attack = plugins.build("attack", name, options)
+    attack = plugins.build("attack", name, {"steps": EPISODE_STEPS} | options)
     if attack.access > Access.SCORES:
         raise RequestError(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
         )
-    device = choose_device(request.device)
-    dataset = call.dataset() or open_data(request.data, truth=True)
+    plan: Plan = open_plan(call, usual_samples=SAMPLES, usual_method="first")
+    dataset, device, (model,), ids = plan.dataset, plan.device, plan.models.values(), plan.ids.tolist()
     if dataset.info.truth is None and request.criterion is not None:
         raise RequestError(
             f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
         )
     domain = dataset.domain.free
     attack.check(domain)
-    model = call.model() or model_opener(request.model, dataset)()
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
-    check_output(model, dataset)
     with model.info.session(device):
-        rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
-        first = count_samples(request.samples, len(dataset))
-        unreadable = unreadable_samples(dataset, range(first))
-        ids = [sample for sample in range(first) if sample not in unreadable]
+        rules = Rules(steps=attack.steps, removals=attack.removals)
         placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
         start = _load_start(out, request) if call.resume and out.exists() else None
         counted: dict[str, Any] = {}
@@ -159,7 +157,7 @@ def _train(call: Call) -> Agent:
             "keep": keep,
             "start": start,
             "candidates": candidates,
-            "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
+            "peers": {"Square": plugins.build("attack", "square", {"steps": attack.steps})},
         }
         return keep(train(model, batch, threat, placement, config, **options_of_training))
 
@@ -198,7 +196,7 @@ def _surrogates(
         reserve,
         classes,
         count=request.surrogates,
-        steps=request.surrogate_steps,
+        steps=SURROGATE_STEPS,
         eps=eps,
         norm=request.norm,
         seed=request.seed,
@@ -215,11 +213,6 @@ def _budget(text: str) -> float:
     if not budgets[0] > 0:
         raise RequestError(f"eps is {text}: episodes need a budget above 0")
     return float(budgets[0])
-
-
-def _config(request: TrainAgentRequest) -> TrainConfig:
-    """Settings of the training."""
-    return TrainConfig(seconds=60 * request.minutes if request.steps is None else 1e9, **request.settings(TrainConfig))
 
 
 def _load_start(out: Path, request: TrainAgentRequest) -> Agent:

@@ -20,12 +20,6 @@ class TrainGeneratorRequest(BaseRequest):
     """The wall time of the training. One minute is enough for the digits, ten for MNIST."""
     steps: int | None = Field(default=None, ge=1)
     """The updates of both networks, in place of minutes: such a training is repeatable."""
-    latent: int = Field(default=32, ge=2, le=4096)
-    """The length of the latent vector."""
-    width: int = Field(default=32, ge=2, le=1024, multiple_of=2)
-    """The channels of the thinner layers: 16 for 8 x 8 pixels, 32 for 28 x 28."""
-    rate: float = Field(default=1e-3, gt=0)
-    """The learning rate of the critic; the generator's is half of it."""
     seed: Seed = 0
     device: Device = "auto"
 

@@ -4,8 +4,10 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from safetensors.torch import save
 from torch import Tensor
 
@@ -32,6 +34,10 @@ class GeneratorFacts(Facts):
     """Inputs that the networks learned from."""
     steps: Count
     """Updates of both networks."""
+    latent: Annotated[int, Field(ge=2, le=4096)]
+    """Length of the latent vector."""
+    width: Annotated[int, Field(ge=2, le=1024)]
+    """Channels of the thinner layers."""
 
 
 class Header(Content):
@@ -129,14 +135,14 @@ def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:
     domain = Domain(kind=space.kind, shape=tuple(space.shape), low=low, high=high, levels=space.levels)
     if problem := fits(domain):
         raise ValueError(problem)
-    classes, request = tuple(header.classes), header.request
+    classes, facts = tuple(header.classes), header.facts
     with torch.device("meta"):  # no more is allocated than the file holds
-        generator = Generator(domain, len(classes), latent=request.latent, width=request.width)
-        classifier = Classifier(domain, len(classes), width=request.width)
+        generator = Generator(domain, len(classes), latent=facts.latent, width=facts.width)
+        classifier = Classifier(domain, len(classes), width=facts.width)
     for part, module in (("generator", generator), ("classifier", classifier)):
         own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
         module.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in own.items()}, assign=True)
         module.eval().requires_grad_(False)
     return GenerativeModel(
-        generator=generator, classifier=classifier, domain=domain, classes=classes, request=request, facts=header.facts
+        generator=generator, classifier=classifier, domain=domain, classes=classes, request=header.request, facts=facts
     )

@@ -19,23 +19,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, option
-from brinell.engine.plan import choose_device
-from brinell.engine.request import count_samples
-from brinell.engine.sources import open_data
+from brinell.engine.request import ALL
 from brinell.store.files import check_safetensors_name
 from brinell.studies.generator import TrainGeneratorRequest
 from brinell.studies.generator.generator import GenerativeModel, GeneratorFacts, load
 from brinell.studies.generator.networks import Classifier, Critic, Generator, fits, initialise
 from brinell.studies.generator.result import GeneratorResult
-from brinell.studies.kit import Call
+from brinell.studies.kit import Call, Plan
+from brinell.studies.work import open_plan
 
 REPORT_EVERY = 500
 """Steps between two messages."""
 RECOUNT = 20
 """Batches by which the batch statistics of the mean generator are taken."""
+LATENT, RATE = 32, 1e-3
+"""Length of the latent vector, and learning rate of the critic; the generator's is half of it."""
+SMALL_SIDE, WIDTHS = 16, (16, 32)
+"""Channels of the thinner layers, for images of at most this side and for larger ones."""
 BATCH_SIZE = 64
 """Real and drawn inputs of a step, each."""
 CLASS_WEIGHT = 0.5
@@ -55,18 +57,17 @@ def carry_out(call: Call) -> GeneratorResult:
     """
     out, request = call.file(), call.request
     check_safetensors_name(out, "a generator")
-    device = choose_device(request.device)
-    dataset: Dataset = call.dataset() or open_data(request.data)
+    plan: Plan = open_plan(call, usual_samples=ALL, usual_method="first")
+    dataset, labels = plan.dataset, plan.labels
     if problem := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
-    labels = np.asarray(dataset.labels(), dtype=np.int64)[: count_samples(request.samples, len(dataset))]
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         poor = dataset.classes[int(counts.argmin())]
         raise RequestError(
             f"class {poor!r} of {dataset.name} has {counts.min()} samples, too few to draw it from: give {FEWEST} or more of each"
         )
-    x, y = dataset.load(range(len(labels))).to(device), torch.from_numpy(labels).to(device)
+    x, y = dataset.load(plan.ids.tolist()).to(plan.device), torch.from_numpy(labels).to(plan.device)
     if bool((x == x[:1]).all()):
         raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
     generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, call.progress.note)
@@ -76,7 +77,9 @@ def carry_out(call: Call) -> GeneratorResult:
         domain=dataset.domain,
         classes=tuple(dataset.classes),
         request=request,
-        facts=GeneratorFacts(data_digest=dataset.digest(), samples=len(labels), steps=steps),
+        facts=GeneratorFacts(
+            data_digest=dataset.digest(), samples=len(labels), steps=steps, latent=generator.latent, width=generator.width
+        ),
     ).save(out)
     return GeneratorResult(
         generator=str(out),
@@ -101,8 +104,9 @@ def train(
     """
     rng = torch.Generator().manual_seed(request.seed)
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own before they get ours
-        generator = Generator(domain, classes, latent=request.latent, width=request.width)
-        critic = Critic(domain, classes, width=request.width)
+        width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
+        generator = Generator(domain, classes, latent=LATENT, width=width)
+        critic = Critic(domain, classes, width=width)
     initialise(generator, rng)
     initialise(critic, rng)
     training = _Training(generator.to(x.device), critic.to(x.device), x, y, request, rng)
@@ -116,8 +120,8 @@ class _Training:
     ) -> None:
         self.generator, self.critic, self.x, self.y, self.request, self.rng = generator, critic, x, y, request, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
-        self.draws = torch.optim.Adam(generator.parameters(), lr=request.rate / 2, betas=(0.5, 0.99))
-        self.judges = torch.optim.Adam(critic.parameters(), lr=request.rate, betas=(0.5, 0.99))
+        self.draws = torch.optim.Adam(generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99))
+        self.judges = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.99))
         self.order = torch.empty(0, dtype=torch.int64)
 
     def run(self, note: Callable[[str], None]) -> int:
@@ -133,7 +137,7 @@ class _Training:
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
-                    raise ModelError(f"the training of the generator diverged: lower {option('rate')}, or take another seed")
+                    raise ModelError(f"the training of the generator diverged: take another {option('seed')}")
                 note(
                     f"step {step}, {time.perf_counter() - start:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn "
                     f"from real), classes named {100 * real:.0f} % of real and {100 * drawn:.0f} % of drawn inputs"
@@ -147,7 +151,7 @@ class _Training:
 
     def _decay(self, share: float) -> None:
         """Set the learning rates: constant for half of the training, then down to 2 % linearly; `share` is the completed part."""
-        for optimizer, rate in ((self.draws, self.request.rate / 2), (self.judges, self.request.rate)):
+        for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
     def _rows(self) -> Tensor:
@@ -158,7 +162,7 @@ class _Training:
         return rows.to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:
-        return torch.randn(len(labels), self.request.latent, generator=self.rng).to(labels.device)
+        return torch.randn(len(labels), LATENT, generator=self.rng).to(labels.device)
 
     def _judge(self) -> tuple[float, float]:
         """One step of the critic: its hinge loss, and how many classes it names."""

@@ -1,7 +1,5 @@
 """What a training of a distance says: how well it separates classes beside the distance between pixels."""
 
-import shlex
-
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import Share
 from brinell.reports.numbers import counted, seconds
@@ -95,9 +93,3 @@ class MetricResult(ReportedResult):
                 )
             ],
         )
-
-    def _audit(self) -> str:
-        """A command that audits in this distance, up to the budget that is sound for all but 1 % of the samples."""
-        eps = self.eps["embedding"].label["percent_1"] or 0.1
-        words = ("brinell", "audit", "--norm", f"embedding:{self.embedding}", "--eps", f"{eps:.2g}", "--attack", "apgd-ce")
-        return shlex.join(words)

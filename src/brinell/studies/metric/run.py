@@ -90,6 +90,8 @@ ASIDE = 0.2
 """The share of the data that is judged by where no other data are named."""
 AUC_SAMPLES = 1000
 """Samples at most by whose pairs the AUC is measured."""
+MARGIN, RATE, BATCH_SIZE = 0.2, 0.002, 128
+"""Margin (alpha) of the triplet loss, in squared distance on the unit sphere; largest learning rate; samples of a batch."""
 MOST_BYTES = 10**6
 CLASSES_PER_BATCH = 16
 REPORTS = 10
@@ -103,7 +105,7 @@ def carry_out(call: Call) -> MetricResult:
     """
     request, out = call.request, call.file()
     check_safetensors_name(out, "an embedding")
-    tools = _tools(request.margin)
+    tools = _tools()
     dataset = call.dataset() or open_data(request.data)
     x, y, held_x, held_y = _split(request, dataset, call.dataset("test"))
     notes = _look(y, held_y)
@@ -140,7 +142,7 @@ def carry_out(call: Call) -> MetricResult:
     )
 
 
-def _tools(margin: float) -> tuple[Any, Any]:
+def _tools() -> tuple[Any, Any]:
     """The miner and the loss of the library, neither of which draws a random number."""
     try:
         from pytorch_metric_learning import distances, losses, miners
@@ -148,8 +150,8 @@ def _tools(margin: float) -> tuple[Any, Any]:
         raise RequestError("training an embedding needs pytorch-metric-learning: pip install 'brinell[metric]'") from None
     squared = distances.LpDistance(normalize_embeddings=False, p=2, power=2)
     return (
-        miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=squared),
-        losses.TripletMarginLoss(margin=margin, distance=squared),
+        miners.TripletMarginMiner(margin=MARGIN, type_of_triplets="semihard", distance=squared),
+        losses.TripletMarginLoss(margin=MARGIN, distance=squared),
     )
 
 
@@ -189,8 +191,8 @@ def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
     """Positions of each batch: some classes, as many samples of each, drawn anew; rare classes repeat theirs never."""
     rng = torch.Generator().manual_seed(request.seed + 1)
     rows = [torch.from_numpy(np.flatnonzero(y == label)) for label in np.unique(y)]
-    number_of_classes = min(len(rows), CLASSES_PER_BATCH, request.batch_size // 2)
-    per_class = request.batch_size // number_of_classes
+    number_of_classes = min(len(rows), CLASSES_PER_BATCH, BATCH_SIZE // 2)
+    per_class = BATCH_SIZE // number_of_classes
     for _ in range(request.steps):
         classes = torch.randperm(len(rows), generator=rng)[:number_of_classes].tolist()
         # With many samples a few draws never meet; a whole permutation for each batch would cost more than the network.
@@ -204,12 +206,12 @@ def _train(
     """Returns how many triplets were seen."""
     miner, loss = tools
     labels = torch.from_numpy(y)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=request.rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
     total, since = 0, 0
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
-            optimizer.param_groups[0]["lr"] = request.rate * min(5 * part, 1.25 * (1 - part) + 0.01)
+            optimizer.param_groups[0]["lr"] = RATE * min(5 * part, 1.25 * (1 - part) + 0.01)
             points = network(x[rows]).flatten(1)
             triplets = miner(points.detach(), labels[rows])
             total, since = total + len(triplets[0]), since + len(triplets[0])
@@ -221,9 +223,7 @@ def _train(
                 tell(f"step {step} of {request.steps}: {since} semi-hard triplets since the last line")
                 since = 0
     if not total:
-        raise RequestError(
-            f"no batch held a semi-hard triplet: try a larger {option('margin')}, or {option('batch_size')} for rare classes"
-        )
+        raise RequestError(f"no batch held a semi-hard triplet: name more samples of each class by {option('samples')}")
     network.requires_grad_(False)
     return total
 
@@ -237,9 +237,7 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     input_distance, embedded_distance = ((values[1:] - values[:-1]).flatten(1).norm(dim=1) for values in (inputs, points))
     separable = embedded_distance > 1e-6
     if not separable.any():
-        raise RequestError(
-            f"the network sends every input to the same point: try more {option('steps')}, or another {option('rate')}"
-        )
+        raise RequestError(f"the network sends every input to the same point: try more {option('steps')}")
     return float((input_distance[separable] / embedded_distance[separable]).median())
 
 
