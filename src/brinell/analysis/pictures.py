@@ -12,6 +12,7 @@ rises with the budget, and all are upper bounds.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -26,11 +27,33 @@ from brinell.analysis.average_precision import (
     match_set,
 )
 from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, Outcomes, judge
-from brinell.core.record import Array
+from brinell.core.record import Array, column
 
 ROUNDS = 20
 """Largest number of rounds over the pictures in the choice of their inputs."""
 NOWHERE = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureRows:
+    """Rows as columns, each a (rows,) array."""
+
+    sample_id: Array = column("int64", "position of the picture in the data")
+    aim: Array = column("string", "what the input was aimed at: a criterion of maps or a kind of error; empty without an attack")
+    distance: Array = column("float64", "size of the change, in the norm of the request", null=True)
+    valid: Array = column("int64", "pixels or objects that have a true class", zero=True)
+    wrong: Array = column("int64", "pixels or objects among them that are wrong", zero=True)
+    answer: Array = column(
+        "string",
+        "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
+        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects; empty where there is none",
+    )
+    forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
+    backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
+    seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
 
 
 class Pictures(ABC):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.pictures import TASKS, Boxes, Maps, Pictures
+from brinell.analysis.pictures import TASKS, Boxes, Maps, PictureRows, Pictures
 from brinell.analysis.results import CheckResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.boxes import ERRORS, FALSE
@@ -42,11 +42,9 @@ def inputs_path(start: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Rows as columns, each a (rows,) array."""
+class Answers(PictureRows):
+    """The rows of an audit of pictures."""
 
-    sample_id: Array = column("int64", "position of the picture in the data")
-    aim: Array = column("string", "what the attack aimed at: a criterion of maps or a kind of error; empty without one")
     attack: Array = column("string", "the attack; `clean` for the untouched picture")
     eps: Array = column("float64", "the budget; 0 for the untouched picture")
     outcome: Array = column(
@@ -55,21 +53,7 @@ class Answers:
         "that this attack did not run",
     )
     margin: Array = column("float64", "largest margin of the criterion within eps: positive where it is met", null=True)
-    distance: Array = column("float64", "size of the change of that input, in the norm of the audit", null=True)
-    forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
-    backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
     first_success: Array = column("int64", "the forward at which the criterion was first met", null=True)
-    valid: Array = column("int64", "pixels or objects that have a true class", zero=True)
-    wrong: Array = column("int64", "pixels or objects among them that are wrong", zero=True)
-    answer: Array = column(
-        "string",
-        "the answer to that input, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for "
-        "boxes the final ones as [x0, y0, x1, y1, class, score], and without an attack the objects; empty where there is none",
-    )
-    seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class PicturesFacts(Facts):

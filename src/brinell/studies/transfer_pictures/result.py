@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.pictures import TASKS, Pictures
+from brinell.analysis.pictures import TASKS, PictureRows, Pictures
 from brinell.core.boxes import ERRORS, FALSE
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Facts, Listing
 from brinell.reports.numbers import counted, distance, percent, points
-from brinell.reports.values import Block, Detail, Measure, Note, Percent, Report, Seconds, Table
+from brinell.reports.values import Detail, Measure, Note, Percent, Report, Seconds, Table
 from brinell.studies.audit_pictures.result import PIECE, TITLES
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.transfer import TransferRequest
@@ -30,27 +30,11 @@ def inputs_path(source: int, start: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Rows as columns, each a (rows,) array."""
+class Answers(PictureRows):
+    """The rows of a transfer; its costs are in the rows of the source."""
 
     source: Array = column("string", "model on which the input was found; empty for the untouched picture")
-    aim: Array = column("string", "aim of the attack: a criterion of maps or a kind of error; empty without one")
     model: Array = column("string", "model that is shown the input")
-    sample_id: Array = column("int64", "position of the picture in the data")
-    distance: Array = column("float64", "size of the change, in the norm of the transfer")
-    valid: Array = column("int64", "pixels or objects that have a true class", zero=True)
-    wrong: Array = column("int64", "pixels or objects among them that are wrong", zero=True)
-    answer: Array = column(
-        "string",
-        "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
-        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
-    )
-    forwards: Array = column("int64", "forward evaluations that the input cost, in the row of its source", zero=True)
-    backwards: Array = column("int64", "backward evaluations, likewise", zero=True)
-    seconds: Array = column("float64", "wall time, likewise", zero=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class SourceFacts(Content):
@@ -179,52 +163,41 @@ class TransferResult(FolderResult):
             ],
         )
 
-    def _matrices(self, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> list[Block]:
-        """A table of sources by models for each aim and figure; those of an aim's own first."""
+    def _matrices(self, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> list[Table]:
+        """A table of figures by sources and models for each aim."""
         aims = list(dict.fromkeys(cell.aim for cell in self.cells if cell.aim is not None))
-        tables: list[Block] = []
-        for aim in aims:
-            for place, first in enumerate(self.cells[0].figures):
-                name = first.quantity
-                if name in ERRORS and name != aim:
-                    continue
-                title = TITLES.get(name, name)
-                tables.append(
-                    Table(
-                        title=f"{title[0].upper()}{title[1:]}{f', aimed at {aim}' if len(aims) > 1 else ''}",
-                        columns=("found on", *self.models),
-                        rows=[
-                            (
-                                source or "without an attack",
-                                *(_shown(cells[source, aim if source else None, model], place) for model in self.models),
-                            )
-                            for source in (None, *(entry.source for entry in self.sources))
-                        ],
-                        text=""
-                        if tables
-                        else "The figure of the model in the column on the inputs that were found on the model in the row, and "
-                        "its change by them. Inputs are those that were strongest on their source: on other models the figures "
-                        "are no upper bounds of robustness. Intervals are of the pictures: 95 %, bootstrap, those of changes "
-                        "paired by picture.",
-                        terminal=place < 2,
-                        folded=place >= 2 and name != aim,
+        names = [effect.quantity for effect in self.cells[0].figures]
+        sources = [None, *(entry.source for entry in self.sources)]
+        return [
+            Table(
+                title=f"Aimed at {aim}" if len(aims) > 1 else "Figures of each model on the inputs of each source",
+                columns=("figure", "found on", *self.models),
+                rows=[
+                    (
+                        TITLES.get(name, name),
+                        source or "no attack",
+                        *(_shown(cells[source, aim if source else None, model].figures[place]) for model in self.models),
                     )
-                )
-        return tables
+                    for place, name in enumerate(names)
+                    if name not in ERRORS or name == aim
+                    for source in sources
+                ],
+                text="Below each figure: its interval and its change by the inputs, whose interval is paired by picture (95 %, "
+                "bootstrap). Inputs are those that were strongest on their source: on other models the figures are no upper "
+                "bounds of robustness.",
+                terminal=True,
+            )
+            for aim in aims
+        ]
 
 
-def _shown(cell: Cell, place: int) -> Detail:
+def _shown(effect: Effect) -> Detail:
     """A figure with its change."""
-    effect = cell.figures[place]
     is_count = effect.quantity == FALSE
     value = (Measure if is_count else Percent)(effect.value, effect.low, effect.high)
-    if cell.source is None or effect.change is None:
-        return Detail(value, "")
-    low, change, high = (
-        f"{part:+.1f}" if is_count else points(part) for part in (effect.change_low, effect.change, effect.change_high)
-    )
-    own = "; its own inputs" if cell.white_box else ""
-    return Detail(value, f"{change} ({low} to {high}){own}" if effect.change_low is not None else f"{change}{own}")
+    changes = effect.change, effect.change_low, effect.change_high
+    change, low, high = ("" if part is None else f"{part:+.1f}" if is_count else points(part) for part in changes)
+    return Detail(value, "" if not effect.change else f"{change} ({low} to {high})" if low else change)
 
 
 def _sentence(cell: Cell, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> str:
