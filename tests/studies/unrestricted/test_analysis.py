@@ -31,14 +31,13 @@ NAMES, DISTANCES = ("same", "other", "anchor_same", "anchor_other"), (1.0, 3.0, 
 def attempt_rows(
     attempt, outcome, *, intended=0, judges=(0,), plain_judges=None, distances=DISTANCES, variant="latent", **columns
 ):
-    """The row of a plain sample and that of its search, where there is one, with the same distances in both norms."""
+    """The row of a plain sample and that of its search, where there is one, with the same distances."""
     values = {"attempt": attempt, "model": "m", "intended": intended, "pred": 0, "confidence": 0.5, "aux": intended}
     values |= {"aux_probability": 0.9, "l2_same_at": 0, "l2_other_at": 0}
-    for norm in ("l2", "linf"):
-        values |= {f"{norm}_{name}": value for name, value in zip(NAMES, distances, strict=True)}
+    values |= {f"l2_{name}": value for name, value in zip(NAMES, distances, strict=True)}
     searched = outcome in (Outcome.FOOLED, Outcome.CONTESTED, Outcome.SURVIVED)
     values |= {"judges": " ".join(map(str, (intended,) if plain_judges is None else plain_judges)), "variant": PLAIN}
-    values |= {name: 0 for name in ("latent_l2", "moved_l2", "moved_linf", "forwards", "backwards")}
+    values |= {name: 0 for name in ("forwards", "backwards")}
     models = {name: columns.pop(name) for name in ("model",) if name in columns}
     yield values | models | {"outcome": str(Outcome.CLEAR if searched else outcome)}
     if searched:
@@ -50,9 +49,7 @@ def folder_of(*attempts, path="run", models=("m",), judges=("j",), same_data=Tru
     dicts = [row for group in attempts for row in group]
     table = rows.build(Answers, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]})
     data = {"name": "d", "classes": list(classes), "domain": {"kind": "image", "low": 0.0, "high": 1.0}}
-    facts = UnrestrictedFacts(
-        judges=list(judges), target=None, generator=GeneratorFacts(digest="-", same_data=same_data, steps=1, samples=2)
-    )
+    facts = UnrestrictedFacts(judges=list(judges), target=None, generator=GeneratorFacts(digest="-", same_data=same_data))
     manifest = {"data": data, "models": [{"name": name} for name in models], "seconds": 8.0}
     return Folder(path=path, manifest=manifest, request=UnrestrictedRequest(noise=noise), facts=facts, rows=table)
 
@@ -60,11 +57,9 @@ def folder_of(*attempts, path="run", models=("m",), judges=("j",), same_data=Tru
 ROWS = [
     attempt_rows(0, Outcome.UNCLEAR, plain_judges=[1]),
     attempt_rows(1, Outcome.GENERALISATION, intended=1),
-    attempt_rows(2, Outcome.FOOLED, forwards=5, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5),
-    attempt_rows(3, Outcome.FOOLED, intended=1, judges=(1,), forwards=9, latent_l2=3.0, moved_l2=4.0, moved_linf=0.7),
-    attempt_rows(
-        4, Outcome.CONTESTED, judges=(1,), distances=(5.0, 3.0, 2.0, 4.0), forwards=7, latent_l2=2.0, moved_l2=3.0, moved_linf=0.6
-    ),
+    attempt_rows(2, Outcome.FOOLED, forwards=5),
+    attempt_rows(3, Outcome.FOOLED, intended=1, judges=(1,), forwards=9),
+    attempt_rows(4, Outcome.CONTESTED, judges=(1,), distances=(5.0, 3.0, 2.0, 4.0), forwards=7),
     attempt_rows(5, Outcome.SURVIVED, forwards=200),
 ]
 ROWS = [list(group) for group in ROWS]
@@ -110,7 +105,7 @@ def test_two_kinds_of_failure_and_their_denominators():
     }
     assert (result.total.success.low, result.total.success.high) == wilson(2, 4)
     assert [(c.name, c.attempts, c.success.k, c.success.n) for c in result.per_class] == [("zero", 4, 1, 3), ("one", 2, 1, 1)]
-    assert (result.cost.forwards, result.cost.median_queries, result.cost.median_latent_l2) == (221, 7.0, 2.0)
+    assert (result.cost.forwards, result.cost.median_queries) == (221, 7.0)
 
 
 def test_who_sees_the_intended_class():
@@ -121,8 +116,7 @@ def test_who_sees_the_intended_class():
     assert witnesses == {
         "auxiliary classifier": (6, 6, 3, 3),
         "j": (5, 6, 2, 3),
-        "nearest training sample, L2": (5, 6, 2, 3),
-        "nearest training sample, Linf": (5, 6, 2, 3),
+        "nearest training sample": (5, 6, 2, 3),
     }
 
 
@@ -169,7 +163,7 @@ def test_what_is_shown(unrestricted_run, tmp_path):
     rng, groups, arrays = np.random.default_rng(0), [], {}
     for model, variant in itertools.product(("m", "net"), ("latent", "noise")):
         for attempt in range(16):
-            numbers = {name: rng.random() for name in ("latent_l2", "moved_l2", "moved_linf", "confidence")}
+            numbers = {"confidence": rng.random()}
             counts = {name: int(rng.integers(1, 99)) for name in ("forwards", "backwards")}
             answers = {name: int(rng.integers(2)) for name in ("pred", "aux")}
             judges = {name: rng.integers(0, 2, 2).tolist() for name in ("judges", "plain_judges")}

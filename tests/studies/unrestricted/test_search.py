@@ -10,7 +10,7 @@ from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.studies.unrestricted import UnrestrictedRequest
-from brinell.studies.unrestricted.search import errs, nearest_wrong, quantise, search, sees
+from brinell.studies.unrestricted.search import Settings, errs, nearest_wrong, quantise, search, sees
 
 COARSE = Domain(kind="vector", shape=(2,), levels=11)
 
@@ -41,7 +41,7 @@ def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **setting
     recorder = Recorder(model, domain)
     batch = batch_of(quantise(draws(z0, y), domain), y)
     ledger = Ledger(recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
-    return search(ledger.oracle(), draws, name, z0, y, domain, UnrestrictedRequest(**{"noise": 0.0} | settings)), ledger, recorder
+    return search(ledger.oracle(), draws, name, z0, y, domain, Settings(**{"steps": 200} | settings)), ledger, recorder
 
 
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
@@ -109,7 +109,7 @@ def test_towards_a_class_another_error_is_not_enough():
     for target_class in (1, 2):
         criterion = Targeted(torch.tensor([target_class]))
         ledger = Ledger(recorder, batch_of(draw(z0, y), y), replace(threat_of(1.0), criterion=criterion), minimal=True)
-        result = search(ledger.oracle(), draw, sure, z0, y, VECTOR, UnrestrictedRequest(noise=0.0), criterion)
+        result = search(ledger.oracle(), draw, sure, z0, y, VECTOR, Settings(steps=200), criterion)
         assert result.success.all() and int(three(result.x).argmax(1)) == target_class
     logits = torch.tensor([[0.0, 1.0, 2.0]])
     first_target, two = (Targeted(torch.tensor([target_class])) for target_class in (1, 2))
@@ -156,7 +156,7 @@ def test_the_untargeted_loss_by_hand():
     torch.testing.assert_close(nearest_wrong(logits, torch.tensor([0, 2])), torch.log(torch.tensor([0.3, 0.2])))
 
 
-BAD_SETTINGS = [{"steps": 0}, {"rate": 0.0}, {"noise": -0.1}, {"class_probability": 1.0}]
+BAD_SETTINGS = [{"steps": 0}, {"noise": -0.1}, {"class_probability": 1.0}]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):

@@ -28,14 +28,6 @@ class UnrestrictedRequest(BaseRequest):
     """The target class, by name or number. Default: untargeted."""
     steps: int = Field(default=200, ge=1)
     """Most gradient steps of a search."""
-    rate: float = Field(default=0.05, gt=0)
-    """The size of a step, in standard deviations of the latent."""
-    radius: float = Field(default=0.1, ge=0)
-    """Change of a latent value that costs no penalty."""
-    penalty: float = Field(default=1.0, ge=0)
-    """Weight of the penalty on latents beyond the radius."""
-    class_weight: float = Field(default=1.0, ge=0)
-    """Weight of the auxiliary classifier's loss."""
     class_probability: float = Field(default=0.9, ge=0, lt=1)
     """Least probability that the auxiliary classifier must give the intended class."""
     seed: Seed = 0

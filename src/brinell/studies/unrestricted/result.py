@@ -19,7 +19,7 @@ from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, column
 from brinell.manifest import Content, Count, Facts, Listing
-from brinell.reports.numbers import counted, distance, listed, percent, short
+from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
 from brinell.store import rows
@@ -27,8 +27,6 @@ from brinell.store.files import read_arrays
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.unrestricted import UnrestrictedRequest
 
-NORMS = ("l2", "linf")
-"""Norms of the nearest-neighbour search."""
 PLAIN = "plain"
 """The variant of rows of plain samples."""
 BLOCK = 128
@@ -42,7 +40,7 @@ NAMED = 3
 FEW_CLEAR = 0.8
 """Share of clear plain samples below which the result warns about the generator."""
 NEAREST = "nearest training sample"
-"""How the names of witnesses begin that decide no outcome."""
+"""The witness that decides no outcome."""
 ACCURACIES = ("clear", "plain_accuracy", "searched_accuracy", "success")
 FAILURES = ("generalisation", "adversarial", "contested", "success_by_auxiliary")
 """Figures of a tally: in the first table, and in the second."""
@@ -91,13 +89,6 @@ class Answers:
     l2_other_at: Array = column("int64", "position of this training sample")
     l2_anchor_same: Array = column("float64", "l2 distance from the sample of l2_same to the next one of its class")
     l2_anchor_other: Array = column("float64", "l2 distance from the sample of l2_same to the nearest one of another class")
-    linf_same: Array = column("float64", "linf distance to the nearest training sample of the intended class")
-    linf_other: Array = column("float64", "linf distance to the nearest training sample of another class")
-    linf_anchor_same: Array = column("float64", "linf distance from the sample of linf_same to the next one of its class")
-    linf_anchor_other: Array = column("float64", "linf distance from the sample of linf_same to the nearest one of another class")
-    latent_l2: Array = column("float64", "L2 distance between the first and the last latent of the search", zero=True)
-    moved_l2: Array = column("float64", "L2 distance between the plain sample and the last input", zero=True)
-    moved_linf: Array = column("float64", "largest change of a value", zero=True)
     forwards: Array = column("int64", "forward evaluations of the model by the search", zero=True)
     backwards: Array = column("int64", "backward evaluations", zero=True)
 
@@ -127,10 +118,6 @@ class GeneratorFacts(Content):
     """Hash of all that its drawings depend on."""
     same_data: bool
     """True if the generator was trained on this data."""
-    steps: Count
-    """Steps of its training."""
-    samples: Count
-    """Samples that it was trained on."""
 
 
 class UnrestrictedFacts(Facts):
@@ -185,15 +172,13 @@ class Witness(Result):
 
 
 class Conditions(Result):
-    """Median distances of some inputs to the training data in one norm, and conditions for a sound eps.
+    """Median L2 distances of some inputs to the training data, and conditions for a sound eps.
 
     Each input counts as a change of the nearest training sample of its intended class, and that distance as its size.
     """
 
     inputs: str
     """plain: the clear plain samples. adversarial: the adversarial examples."""
-    norm: str
-    """L2 or Linf."""
     n: int
     """Inputs."""
     same: float | None
@@ -225,12 +210,6 @@ class Cost(Result):
     """Forward evaluations of the model for the verdicts, on plain samples and last inputs."""
     median_queries: float | None
     """Median number of queries of a search that ended with an error of the model."""
-    median_latent_l2: float | None
-    """Median L2 distance between the first and the last latent of such a search."""
-    median_moved_l2: float | None
-    """Median L2 length of the change of its input."""
-    median_moved_linf: float | None
-    """Median of the largest change of a value."""
 
 
 class VariantResult(Result):
@@ -249,7 +228,7 @@ class VariantResult(Result):
     witnesses: list[Witness]
     """The witnesses of the intended class."""
     conditions: list[Conditions]
-    """Distances of clear plain samples and of adversarial examples, by norm."""
+    """Distances of clear plain samples and of adversarial examples."""
     cost: Cost
     """Queries and sizes."""
 
@@ -282,9 +261,8 @@ class UnrestrictedResult(FolderResult):
     def report(self) -> Report:
         """What the page, the terminal and the CSV files say."""
         subject = ", ".join(self.models) if len(self.models) <= NAMED else counted(len(self.models), "model")
-        target, generator = self.facts.target, self.facts.generator
+        target = self.facts.target
         towards = "" if target is None else f" towards class {class_name(self.classes, target)}"
-        history = f"{counted(generator.steps, 'step')} on {counted(generator.samples, 'input')}"
         witnesses = "the auxiliary classifier and every judge see" if self.facts.judges else "the auxiliary classifier sees"
         return Report(
             verb="unrestricted",
@@ -294,7 +272,7 @@ class UnrestrictedResult(FolderResult):
             sentences=list(_sentences(self, witnesses)),
             blocks=list(_blocks(self, witnesses)),
             notes=[Note("class", "warn" if number else "note", text) for number, text in enumerate(self.warnings)],
-            provenance=[(f"generator, {history}", Code(generator.digest))],
+            provenance=[("generator", Code(self.facts.generator.digest))],
         )
 
 
@@ -305,7 +283,7 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
     witnesses = {
         "auxiliary classifier": table.aux == table.intended,
         **{name: judges[:, number] == table.intended for number, name in enumerate(folder.facts.judges)},
-        **{f"{NEAREST}, {distance(norm)}": getattr(table, f"{norm}_same") < getattr(table, f"{norm}_other") for norm in NORMS},
+        NEAREST: table.l2_same < table.l2_other,
     }
     results = [
         _variant(table, witnesses, head["classes"], model=model, variant=variant, noise=noise)
@@ -350,22 +328,18 @@ def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str],
             for number in np.unique(intended).tolist()
         ],
         witnesses=[
-            Witness(name=name, neighbour=name.startswith(NEAREST), plain=_share(sees[plain]), found=_share(sees[errors]))
+            Witness(name=name, neighbour=name == NEAREST, plain=_share(sees[plain]), found=_share(sees[errors]))
             for name, sees in witnesses.items()
         ],
         conditions=[
-            _conditions(rows.take(table, index), inputs, norm)
+            _conditions(rows.take(table, index), inputs)
             for inputs, index in (("plain", plain & (table.outcome != Outcome.UNCLEAR)), ("adversarial", fooled))
-            for norm in NORMS
         ],
         cost=Cost(
             forwards=int(table.forwards[searched].sum()),
             backwards=int(table.backwards[searched].sum()),
             judge_forwards=int((plain | searched).sum()),
             median_queries=_median(table.forwards[errors]),
-            median_latent_l2=_median(table.latent_l2[errors]),
-            median_moved_l2=_median(table.moved_l2[errors]),
-            median_moved_linf=_median(table.moved_linf[errors]),
         ),
     )
 
@@ -390,14 +364,12 @@ def _share(hits: Array) -> Share:
     return share(hits.tolist())
 
 
-def _conditions(table: Answers, inputs: str, norm: str) -> Conditions:
-    """Shares of inputs that meet the conditions on eps in one norm."""
-    names = ("same", "other", "anchor_same", "anchor_other")
-    to_class, to_others, next_same, next_other = (getattr(table, f"{norm}_{name}") for name in names)
+def _conditions(table: Answers, inputs: str) -> Conditions:
+    """Shares of inputs that meet the conditions on eps."""
+    to_class, to_others, next_same, next_other = table.l2_same, table.l2_other, table.l2_anchor_same, table.l2_anchor_other
     constant, isolated = to_class < FRACTION * next_other, to_class < next_same
     return Conditions(
         inputs=inputs,
-        norm=distance(norm),
         n=len(table),
         same=_median(to_class),
         other=_median(to_others),
@@ -520,11 +492,11 @@ def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
         "How far from the training data",
         lambda entry: entry.conditions,
         Conditions.model_fields,
-        text="Medians. Same and other: the distance to the nearest training sample of the intended class and of another class. "
-        "Training same and training other: those of that sample of the intended class to its own neighbours. Each input counts "
-        "as a change of that sample. Label constant: the change is less than half of training other. No interpolation: less "
-        "than training same. A sound eps meets both conditions; an example that violates them may show poor generalisation "
-        "instead of adversarial weakness.",
+        text="Medians of L2 distances. Same and other: to the nearest training sample of the intended and of another class. "
+        "Training same and training other: from that sample of the intended class to its own neighbours. Each input counts as a "
+        "change of that sample. Label constant: the change is less than half of training other. No interpolation: less than "
+        "training same. A sound eps meets both conditions; an example that violates them may show poor generalisation instead "
+        "of adversarial weakness.",
         name="distances",
         folded=True,
     )
@@ -532,8 +504,8 @@ def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
         "Cost of the searches",
         lambda entry: [entry.cost],
         Cost.model_fields,
-        text="Forward and backward evaluations of the model by the searches; judge forwards are those for the verdicts. Medians "
-        "are over the searches that end with an error of the model: queries, and how far latent and input moved.",
+        text="Forward and backward evaluations of the model by the searches; judge forwards are those for the verdicts. The "
+        "median is over the searches that end with an error of the model.",
         name="costs",
         folded=True,
     )

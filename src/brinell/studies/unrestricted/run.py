@@ -5,7 +5,7 @@ The folder also holds, for each piece of BLOCK attempts, the file `result.exampl
 the model errs, with the plain sample that they began at and the training samples nearest to them (design/0014-unrestricted.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,7 +36,6 @@ from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.result import (
     BLOCK,
-    NORMS,
     PLAIN,
     Answers,
     GeneratorFacts,
@@ -46,7 +45,7 @@ from brinell.studies.unrestricted.result import (
     example_name,
     variants,
 )
-from brinell.studies.unrestricted.search import errs, quantise, search, sees
+from brinell.studies.unrestricted.search import Settings, errs, quantise, search, sees
 from brinell.studies.work import open_plan
 
 KEPT = (Outcome.GENERALISATION, Outcome.FOOLED, Outcome.CONTESTED)
@@ -103,8 +102,6 @@ def make_plan(call: Call) -> UnrestrictedPlan:
             generator=GeneratorFacts(
                 digest=generator.digest(),
                 same_data=generator.facts.data_digest == dataset.digest(),
-                steps=generator.facts.steps,
-                samples=generator.facts.samples,
             ),
         ),
     )
@@ -142,10 +139,10 @@ class Witnesses(NamedTuple):
     """(n, judges) int64."""
     clear: Tensor
     """(n,) bool: the auxiliary classifier and every judge see the intended class."""
-    nearest: Mapping[str, Neighbours]
-    """By norm."""
-    anchors: Mapping[str, Neighbours]
-    """Neighbours of the nearest training sample of the intended class, by norm."""
+    nearest: Neighbours
+    """In L2."""
+    anchors: Neighbours
+    """Neighbours of the nearest training sample of the intended class."""
 
 
 class Drawing(NamedTuple):
@@ -209,7 +206,8 @@ class _Attack:
     def _search(self, model: Model, variant: str, noise: float, start: Drawing, arrays: dict[str, Array]) -> Answers:
         """Search from plain samples that are clear and correctly classified, behind a ledger without a norm ball."""
         plan, y = self.plan, start.y
-        domain, settings = plan.dataset.domain, plan.request.model_copy(update={"noise": noise})
+        request, domain = plan.request, plan.dataset.domain
+        settings = Settings(steps=request.steps, noise=noise, class_probability=request.class_probability)
         low, high = domain.bounds(start.x)
         full_range = torch.full((len(y),), float((high - low).max()), device=y.device)
         criterion = MISCLASSIFIED if plan.target is None else Targeted(torch.full_like(y, plan.target))
@@ -217,16 +215,15 @@ class _Attack:
             model,
             Batch(ids=torch.arange(len(y), device=y.device), x=start.x, y=y),
             Threat(distance=plugins.build("distance", "linf", {}), eps=full_range, domain=domain, criterion=criterion),
-            batch_size=settings.batch_size,
+            batch_size=request.batch_size,
             minimal=True,
             on_pass=self.call.progress.count_passes,
         )
         result = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, settings, criterion)
-        logits = predict(model, result.x, settings.batch_size)
+        logits = predict(model, result.x, request.batch_size)
         witnesses = self._ask_witnesses(result.x, y)
         success = errs(criterion, logits, y, result.x) & witnesses.aux_agrees
         outcome = _outcomes(~success, Outcome.SURVIVED, witnesses.clear, Outcome.FOOLED, Outcome.CONTESTED)
-        change = (result.x - start.x).flatten(1)
         found = _rows(
             start,
             model.name,
@@ -234,9 +231,6 @@ class _Attack:
             outcome,
             logits,
             witnesses,
-            latent_l2=(result.z - start.z).norm(dim=1).numpy(force=True),
-            moved_l2=change.norm(dim=1).numpy(force=True),
-            moved_linf=change.abs().amax(1).numpy(force=True),
             forwards=ledger.costs.forwards.numpy(force=True),
             backwards=ledger.costs.backwards.numpy(force=True),
         )
@@ -255,14 +249,10 @@ class _Attack:
         answers = torch.stack(judges, 1) if judges else torch.zeros(len(x), 0, dtype=torch.int64, device=x.device)
         aux_agrees = sees(aux, y, request.class_probability)
         values, labels = x.flatten(1).numpy(force=True), y.numpy(force=True)
-        nearest = {norm: self.reference.nearest(norm, values, labels) for norm in NORMS}
-        anchors = {}
-        for norm, neighbours in nearest.items():
-            changed = self.training[torch.from_numpy(neighbours.same_at).to(x.device)].flatten(1).numpy(force=True)
-            anchors[norm] = self.reference.nearest(norm, changed, labels, itself=neighbours.same_at)
-        nearest["l2"] = replace(
-            nearest["l2"], same_at=self.plan.ids[nearest["l2"].same_at], other_at=self.plan.ids[nearest["l2"].other_at]
-        )
+        nearest = self.reference.nearest("l2", values, labels)
+        changed = self.training[torch.from_numpy(nearest.same_at).to(x.device)].flatten(1).numpy(force=True)
+        anchors = self.reference.nearest("l2", changed, labels, itself=nearest.same_at)
+        nearest = replace(nearest, same_at=self.plan.ids[nearest.same_at], other_at=self.plan.ids[nearest.other_at])
         return Witnesses(aux, aux_agrees, answers, aux_agrees & (answers == y[:, None]).all(1), nearest, anchors)
 
     def _keep(self, arrays: dict[str, Array], answers: Answers, drawing: Drawing) -> None:
@@ -285,10 +275,7 @@ def _rows(
 ) -> Answers:
     """The rows of inputs that began at plain samples, with the logits (n, classes) of the model."""
     confidence, predicted = decision(logits)
-    for norm in NORMS:
-        nearest, anchors = witnesses.nearest[norm], witnesses.anchors[norm]
-        columns |= {f"{norm}_same": nearest.same_class, f"{norm}_other": nearest.other_class}
-        columns |= {f"{norm}_anchor_same": anchors.same_class, f"{norm}_anchor_other": anchors.other_class}
+    nearest, anchors = witnesses.nearest, witnesses.anchors
     return rows.build(
         Answers,
         len(drawing.y),
@@ -302,7 +289,11 @@ def _rows(
         aux=witnesses.aux.argmax(1).numpy(force=True),
         aux_probability=witnesses.aux.softmax(1).gather(1, drawing.y[:, None])[:, 0].numpy(force=True),
         judges=[" ".join(map(str, answers)) for answers in witnesses.judges.tolist()],
-        l2_same_at=witnesses.nearest["l2"].same_at,
-        l2_other_at=witnesses.nearest["l2"].other_at,
+        l2_same=nearest.same_class,
+        l2_same_at=nearest.same_at,
+        l2_other=nearest.other_class,
+        l2_other_at=nearest.other_at,
+        l2_anchor_same=anchors.same_class,
+        l2_anchor_other=anchors.other_class,
         **columns,
     )

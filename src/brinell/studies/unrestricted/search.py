@@ -20,6 +20,7 @@ auxiliary classifier's with y; the second term is the form of the authors' code.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,7 +31,6 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
 from brinell.core.domain import Domain
 from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
-from brinell.studies.unrestricted import UnrestrictedRequest
 
 Generator = Callable[[Tensor, Tensor], Tensor]
 """Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""
@@ -38,6 +38,26 @@ Classifier = Callable[[Tensor], Tensor]
 """Inputs (n, *shape) to (n, classes) logits, differentiable."""
 BETAS = (0.9, 0.99)
 TINY = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a search."""
+
+    steps: int
+    """Most gradient steps."""
+    noise: float = 0.0
+    """Largest change of a value by added noise."""
+    class_probability: float = 0.9
+    """Least probability that the auxiliary classifier must give the intended class."""
+    rate: float = 0.05
+    """The size of a step, in standard deviations of the latent."""
+    radius: float = 0.1
+    """Change of a latent value that costs no penalty."""
+    penalty: float = 1.0
+    """Weight l1 of the penalty on latents beyond the radius."""
+    class_weight: float = 1.0
+    """Weight l2 of the auxiliary classifier's loss."""
 
 
 class SearchResult(NamedTuple):
@@ -72,7 +92,7 @@ def search(
     z0: Tensor,
     y: Tensor,
     domain: Domain,
-    settings: UnrestrictedRequest,
+    settings: Settings,
     criterion: Criterion = MISCLASSIFIED,
 ) -> SearchResult:
     """Search from each latent until the model errs and the auxiliary classifier sees the intended class.
@@ -84,7 +104,7 @@ def search(
         z0: (n, latent) starting points.
         y: (n,) int64 intended classes.
         domain: the input domain.
-        settings: steps, rate, noise, radius, penalty (l1), class_weight (l2) and class_probability.
+        settings: the settings of the search.
         criterion: untargeted, or a target class for each sample. The oracle's ledger has the same criterion.
     """
     n, shape = len(y), domain.shape
