@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq
 
-from _helpers import Recorder, mlp, run_attack, threshold
-from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds, phases, reviews
+from _helpers import Recorder, run_attack, threshold
+from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds, phases
 from brinell.attacks.apgd import APGD
 from brinell.core.domain import Domain
 
@@ -63,30 +63,6 @@ def test_projection_is_the_root_of_its_condition(seed, eps, spread):
     )
 
 
-def test_projection_is_what_a_quadratic_programme_finds():
-    """With delta = up - down, both at least 0, ball and bounds are linear."""
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        x0, delta = rng.random(6), rng.normal(size=6)
-        bounds = [*((0, 1 - value) for value in x0), *((0, bound) for bound in x0)]
-        solved = minimize(
-            lambda v, delta=delta: ((v[:6] - v[6:] - delta) ** 2).sum(),
-            np.full(12, 0.01),
-            bounds=bounds,
-            constraints=[{"type": "ineq", "fun": lambda v: 0.8 - v.sum()}],
-            tol=1e-12,
-        )
-        np.testing.assert_allclose(clipped(delta, 0.8, x0), solved.x[:6] - solved.x[6:], atol=2e-4)
-
-
-def test_a_row_is_projected_alike_in_any_company():
-    x0, delta = torch.rand(7, 50, generator=torch.Generator().manual_seed(0)), torch.randn(7, 50)
-    eps = torch.linspace(0.1, 5, 7)
-    batched = into_ball_and_bounds(delta, eps, -x0, 1 - x0)
-    separate = [into_ball_and_bounds(delta[i : i + 1], eps[i : i + 1], -x0[i : i + 1], 1 - x0[i : i + 1]) for i in range(7)]
-    torch.testing.assert_close(batched, torch.cat(separate), atol=1e-6, rtol=0)
-
-
 def test_the_first_step_changes_a_fifth_of_the_values_by_one_amount():
     """Section 3: from the clean input eps goes in equal parts into the steepest values."""
     weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
@@ -108,12 +84,6 @@ def test_steps_follow_the_sparsity_of_the_best_point():
     state.review(4)
     assert state.step_size.tolist() == pytest.approx([0.6, 0.2, 0.06]) and state.count.tolist() == pytest.approx([4, 8, 8])
     assert torch.equal(state.x[0], state.x_max[0]) and (state.x[1:] == 1).all()
-
-
-def test_step_sizes_are_reviewed_every_twenty_fifth_of_a_phase():
-    assert reviews(100, [0]) == {*range(4, 101, 4)} and reviews(10, [0]) == {*range(1, 11)}
-    # 99 iterations and the query that the second phase begins with, which is no iteration.
-    assert reviews(200, [0, 100]) == {*range(4, 101, 4)} | {*range(104, 201, 3)}
 
 
 def test_a_run_begins_within_three_eps(subtests):
@@ -158,13 +128,3 @@ def test_what_fools_beyond_eps_only_is_no_success():
     fooled = torch.stack([threshold(0.8)(call).argmax(1) for call in model.calls])
     assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.costs.forwards.tolist() == [21] * 3
     assert run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
-
-
-def test_costs_what_it_says(subtests):
-    for options in [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}]:
-        with subtests.test(options=options):
-            module = mlp(10, 4)
-            model = Recorder(lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
-            attack = APGD(**{"steps": 8} | options)
-            ledger = run_attack(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
-            assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}

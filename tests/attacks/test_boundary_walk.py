@@ -28,19 +28,19 @@ def raised(module, beyond, slope, weights):
     return scores
 
 
-@settings(max_examples=4)
-@given(st.integers(0, 10**6), st.sampled_from(["linf", "l2", "l1"]), st.floats(0.01, 0.1), st.floats(5, 50))
-def test_scores_that_mislead_where_the_model_is_sure_change_nothing(seed, norm, beyond, slope):
+def test_scores_that_mislead_where_the_model_is_sure_change_nothing():
     """The distances are those of the honest scores, but for a few walks that end at another stretch of the boundary."""
-    generator = torch.Generator().manual_seed(seed)
-    domain, module = Domain(kind="vector", shape=(12,)), mlp(12, 4, seed % 50)
-    x, weights = torch.rand(8, 12, generator=generator), torch.randn(12, generator=generator)
-    y = module(x).argmax(1)
-    honest, bent = (
-        run_attack(SHORT, Recorder(function, domain, classes=4), x, y, 100.0, norm).best.distance
-        for function in (module, raised(module, beyond, slope, weights))
-    )
-    assert (bent <= 1.1 * honest).sum() >= 5
+    domain, alike = Domain(kind="vector", shape=(12,)), 0
+    for seed in range(6):
+        generator, module = torch.Generator().manual_seed(seed), mlp(12, 4, seed)
+        x, weights = torch.rand(8, 12, generator=generator), torch.randn(12, generator=generator)
+        bent, norm = raised(module, 0.01 + 0.03 * (seed % 4), 5 + 9 * seed, weights), ("linf", "l2", "l1")[seed % 3]
+        found = [
+            run_attack(SHORT, Recorder(function, domain, classes=4), x, module(x).argmax(1), 100.0, norm).best.distance
+            for function in (module, bent)
+        ]
+        alike += int((found[1] <= 1.1 * found[0]).sum())
+    assert alike >= 40, "of 48"
 
 
 @settings(max_examples=8)
@@ -52,14 +52,6 @@ def test_bounds_and_fixed_values_hold_and_what_is_recorded_is_adversarial(seed, 
     assert problem.model.domain.excess(ledger.best.closest) <= 0
     assert (problem.model.predict(ledger.best.closest).argmax(1) != problem.batch.y)[ledger.fooled].all()
     assert (ledger.best.distance >= 0.999 * problem.margin).all() and ledger.fooled.all()
-
-
-def test_budgets_hold_and_the_declared_costs_too():
-    problem = linear_problem("signal", "l2", n=6)
-    for queries in (1, 7, 33, 60, None):
-        ledger = run_attack(SHORT, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
-        most = (queries or SHORT.cost(5)[0], SHORT.cost(5)[1])
-        assert (ledger.costs.forwards <= most[0]).all() and (ledger.costs.backwards <= most[1]).all()
 
 
 def test_a_sample_does_the_same_alone_and_leaves_at_eps():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from _helpers import Recorder, batch_of, distance, mlp, run_attack, threat_of, threshold
+from _helpers import Recorder, batch_of, mlp, run_attack, threat_of, threshold
 from brinell.attacks import fab
 from brinell.attacks.fab import FAB
 from brinell.core.domain import Domain
@@ -108,14 +108,6 @@ def test_the_first_step_by_hand(subtests):
             torch.testing.assert_close(model.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
 
 
-def test_targets_are_taken_in_the_order_of_their_logits():
-    model = Recorder(ALMOST, Domain(kind="vector", shape=(3,)), classes=3)
-    run_attack(FAB(steps=1, targets=2), model, [[0.5] * 3], [0], 1.0, minimal=True)
-    _, start_1, first, start_2, second = model.calls
-    assert torch.equal(start_1, start_2)
-    torch.testing.assert_close(torch.cat([first, second]), torch.tensor([[0.878, 0.5, 0.5], [0.717] * 3]))
-
-
 # Exact distances
 
 
@@ -174,32 +166,6 @@ def test_costs_at_most_what_it_says(subtests):
                     assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
 
 
-def test_two_forwards_and_a_gradient_an_iteration(subtests):
-    """Whether each point is adversarial or none."""
-    for function in [threshold(0.5), None]:
-        for targets in [0, 9]:
-            with subtests.test(function=function, targets=targets):
-                model = Never() if function is None else Recorder(function)
-                ledger = run_attack(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
-                assert ledger.costs.forwards.tolist() == [100] and ledger.costs.backwards.tolist() == [50]
-
-
-def test_each_backward_counts_where_all_boundaries_are_looked_at():
-    module = mlp(6, 4)
-    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
-    ledger = run_attack(FAB(steps=1, targets=0), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
-    assert (ledger.costs.backwards == 3).all() and (ledger.costs.forwards == 2).all()
-
-
-def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
-    monkeypatch.setattr(fab, "MOST_RIVALS", 2)
-    module = mlp(6, 4)
-    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
-    attack = FAB(steps=1, targets=0)
-    ledger = run_attack(attack, Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
-    assert (ledger.costs.backwards == 2).all() and (ledger.costs.forwards == 3).all() and attack.cost(4) == (3, 2)
-
-
 @pytest.mark.parametrize("name", ["HELD", "BLOCK"])
 def test_portions_change_nothing(name, monkeypatch):
     module = mlp(6, 4)
@@ -212,14 +178,6 @@ def test_portions_change_nothing(name, monkeypatch):
         distances.append(ledger)
         monkeypatch.setattr(fab, name, 1)
     torch.testing.assert_close(distances[0].best.distance, distances[1].best.distance, rtol=1e-4, atol=1e-6)
-
-
-def test_query_budgets(subtests):
-    for queries in [1, 2, 5, 30]:
-        with subtests.test(queries=queries):
-            x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-            ledger = run_attack(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
-            assert (ledger.costs.forwards == queries).all()
 
 
 def test_stops_at_eps_where_it_is_told_to():
@@ -243,68 +201,3 @@ def test_restarts_begin_at_half_the_closest_find_or_eps():
         run_attack(FAB(steps=3, restarts=2), second_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True)
         start = second_oracle.calls[len(first_oracle.calls)]
         assert (start - 0.4).abs().max().item() == pytest.approx((expected or distance) / 2, rel=1e-4)
-
-
-def test_starts_differ_by_seed_sample_target_and_restart():
-    def function(x):
-        return torch.stack([torch.full((len(x),), 50.0), x.sum(1), x.sum(1) - 1], 1)
-
-    starts = []
-    for seed in (0, 1):
-        model = Recorder(function, classes=3)
-        run_attack(FAB(steps=1, restarts=3, targets=2), model, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
-        runs = model.calls[1::2]
-        starts += [tuple(row.tolist()) for restart in (1, 2, 4, 5) for row in runs[restart]]
-    assert len(set(starts)) == len(starts) == 16
-
-
-def test_a_model_without_gradients_does_not_upset_it(subtests):
-    for norm in NORMS:
-        for targets in [0, 9]:
-            with subtests.test(norm=norm, targets=targets):
-                model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-                ledger = run_attack(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-                assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
-
-
-def test_one_sample_alone_finds_what_it_finds_in_company(subtests):
-    for norm in NORMS:
-        with subtests.test(norm=norm):
-            module = mlp(6, 4)
-            x = torch.rand(8, 6, generator=torch.Generator().manual_seed(3))
-            y = module(x).argmax(1)
-            attack = FAB(steps=15)
-            batched = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
-            for i in range(8):
-                separate = run_attack(
-                    attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True
-                )
-                assert separate.best.distance.item() == pytest.approx(
-                    batched.best.distance[i].item(), rel=0.02
-                )  # kernels round by batch size
-
-
-def test_what_it_costs():
-    assert FAB(targets=9).cost(10) == (1801, 900)
-    assert FAB(targets=9).cost(2) == (200, 100)
-    assert FAB(targets=0).cost(10) == (200, 900)
-    assert FAB(targets=0).cost(1000) == (201, 99 * 100)
-    assert FAB(targets=4, restarts=2, steps=10).cost(3) == (81, 40)
-
-
-def test_settings_out_of_range(subtests):
-    for options, message in [
-        ({"steps": 0}, "steps is 0"),
-        ({"restarts": 0}, "restarts 0"),
-        ({"targets": -1}, "targets -1"),
-        ({"alpha_max": 1.1}, "between 0 and 1"),
-        ({"beta": -0.1}, "between 0 and 1"),
-        ({"eta": 0.9}, "eta is 0.9"),
-    ]:
-        with subtests.test(options=options, message=message):
-            with pytest.raises(ValueError, match=message):
-                FAB(**options)
-
-
-def test_distances_it_declares_are_there():
-    assert {distance(name).name for name in FAB.distances} == set(NORMS)

@@ -2,11 +2,9 @@
 
 import math
 
-import pytest
 import torch
 
 from _helpers import Recorder, batch_of, mlp, run_attack, threat_of, threshold
-from brinell.attacks._shared import cosine
 from brinell.attacks.fmn import FMN
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
@@ -59,10 +57,6 @@ def test_goes_where_algorithm_1_goes(subtests):
                 torch.testing.assert_close(torch.cat(model.calls), expected, atol=1e-4, rtol=0)
 
 
-def test_schedules_by_hand():
-    assert [cosine(1.0, 0.2, share) for share in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
-
-
 def test_the_first_steps_by_hand():
     """The boundary is at 0.1: the ball reaches 1.05 times as far, then shrinks by gamma, then grows by it."""
     model = Recorder(threshold(0.5))
@@ -86,58 +80,3 @@ def test_bounds_the_distance_from_above_among_many_boundaries(subtests):
             FMN()(ledger.oracle(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
             share = ledger.best.distance / margin
             assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
-
-
-def test_other_bounds_are_another_unit(subtests):
-    """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
-    for norm in NORMS:
-        with subtests.test(norm=norm):
-            module = mlp(6, 4)
-            x = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
-            y = module(x).argmax(1)
-            first = run_attack(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
-            wide = Domain(kind="vector", shape=(6,), high=255.0)
-            model = Recorder(lambda x, module=module: module(x / 255), wide, classes=4)
-            two = run_attack(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
-            torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
-
-
-def test_costs_what_it_says(subtests):
-    for steps in [1, 2, 20]:
-        with subtests.test(steps=steps):
-            attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-            ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
-            assert (
-                {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)}
-                == {attack.cost(2)}
-                == {(steps + 1, steps)}
-            )
-
-
-def test_query_budgets(subtests):
-    for queries in [1, 2, 5]:
-        with subtests.test(queries=queries):
-            ledger = run_attack(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
-            assert (ledger.costs.forwards == queries).all()
-
-
-def test_a_model_without_gradients_does_not_upset_it(subtests):
-    for norm in NORMS:
-        with subtests.test(norm=norm):
-            model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-            ledger = run_attack(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-            assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
-
-
-def test_settings_out_of_range(subtests):
-    for options, message in [
-        ({"steps": 0}, "steps is 0"),
-        ({"step_size": 0.0}, "above 0"),
-        ({"last_step_size": 0.0}, "at most 1"),
-        ({"last_step_size": 1.5}, "at most 1"),
-        ({"gamma": 1.0}, "gamma is 1.0"),
-        ({"gamma": 0.01, "last_gamma": 0.02}, "last_gamma 0.02"),
-    ]:
-        with subtests.test(options=options, message=message):
-            with pytest.raises(ValueError, match=message):
-                FMN(**options)

@@ -6,8 +6,6 @@ import torch
 from _helpers import Recorder, run_attack, threshold
 from brinell.attacks.hop_skip_jump import HopSkipJump
 from brinell.core.domain import Domain
-from brinell.core.streams import Streams
-from brinell.testing.linear import linear_problem
 
 
 def test_one_bisection_by_hand():
@@ -36,42 +34,3 @@ def test_noise_comes_in_coarser_and_coarser_squares():
     fine, middle, coarse = model.calls
     assert len(fine[0, 0].unique()) == 30 and len(middle[0, 0].unique()) == 9 and len(coarse[0, 0].unique()) == 4
     assert fine[:, 0].min() < -0.5 and fine[:, 1].max() > 3 and (middle[:, :, 0, 0] == middle[:, :, 1, 1]).all()
-
-
-def test_costs_by_hand():
-    """With a budget nobody spends more; without, the bound holds: starts, bisections, estimates of 10, 14 and 17, and jumps."""
-    attack = HopSkipJump(steps=3, samples=10, starts=5)
-    assert attack.cost(10) == (5 + 24 + (10 + 14 + 17) + 3 * (30 + 24), 0)
-    problem = linear_problem("signal", "l2", n=6)
-    for queries in (1, 7, 33, 60):
-        ledger = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
-        assert (ledger.costs.forwards <= queries).all() and ledger.costs.forwards.max() == queries
-    assert (
-        run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").costs.forwards.max() <= attack.cost(5)[0]
-    )
-
-
-def test_a_sample_does_the_same_alone():
-    problem = linear_problem("video", "l2", n=5)
-    attack = HopSkipJump(steps=3, samples=20)
-    batched = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2")
-    separate = run_attack(attack, problem.model, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
-    torch.testing.assert_close(batched.best.distance[:1], separate.best.distance, atol=1e-4, rtol=1e-3)
-    assert batched.best.distance.isfinite().all()
-
-
-def test_bounds_are_kept():
-    domain = Domain(kind="signal", shape=(2, 20), low=(0.25, 0.0), high=(0.8, 0.55))
-    model = Recorder(lambda x: torch.stack([x.flatten(1).sum(1), 40 - x.flatten(1).sum(1) - 22], 1), domain)
-    x = domain.clamp(Streams.of(0, torch.arange(3)).uniform(2, 20) * 0.2 + 0.35)
-    ledger = run_attack(HopSkipJump(steps=2, samples=20), model, x, model.function(x).argmax(1), 10.0, "l2")
-    low, high = domain.bounds()
-    calls = torch.cat(model.calls)
-    assert (calls >= low).all() and (calls <= high).all() and ledger.fooled.any()
-
-
-def test_settings_out_of_range(subtests):
-    for settings in [{"steps": 0}, {"samples": 0}, {"starts": 0}, {"gamma": 0.0}]:
-        with subtests.test(settings=settings):
-            with pytest.raises(ValueError, match=next(iter(settings))):
-                HopSkipJump(**settings)

@@ -25,19 +25,6 @@ C_SEARCHED = [(CW(steps=4, searches=3, abort_early=False), "l2"), (EAD(steps=4, 
 SHORT = [(DDN(steps=6), "l2"), (DeepFool(steps=3), "l2"), (DeepFool(steps=3, candidates=1), "linf"), *C_SEARCHED]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
-def test_other_bounds_are_another_unit(attack, norm):
-    """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
-    module, x = mlp(6, 4), torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
-    y = module(x).argmax(1)
-    first = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 6.0, norm)
-    wide = Recorder(lambda x: module(x / 255), Domain(kind="vector", shape=(6,), high=255.0), classes=4)
-    two = run_attack(attack, wide, 255 * x, y, 6 * 255.0, norm)
-    assert first.fooled.sum() > 3
-    torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
-
-
 def test_costs_what_it_says(subtests):
     """On a model that is never fooled, so that every step is taken."""
     for attack, norm in SHORT:
@@ -46,23 +33,6 @@ def test_costs_what_it_says(subtests):
             model = Recorder(lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
             ledger = run_attack(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
             assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
-
-
-def test_query_budgets(subtests):
-    for attack, norm in SHORT:
-        for queries in [1, 2, 3]:
-            with subtests.test(attack=attack, norm=norm, queries=queries):
-                model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
-                ledger = run_attack(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
-                assert (ledger.costs.forwards == queries).all()
-
-
-def test_a_model_without_gradients_does_not_upset_it(subtests):
-    for attack, norm in SHORT:
-        with subtests.test(attack=attack, norm=norm):
-            model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-            ledger = run_attack(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
-            assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
 # DDN
@@ -257,22 +227,3 @@ def test_a_sample_whose_objective_falls_no_more_leaves_alone(attack, norm):
         and 2 * ledger.costs.forwards[0] < ledger.costs.forwards[1]
         and ledger.fooled.tolist() == [False, True]
     )
-
-
-def test_settings_out_of_range(subtests):
-    for attack, options, message in [
-        (CW, {"steps": 0}, "steps is 0"),
-        (CW, {"searches": 0}, "searches is 0"),
-        (CW, {"step_size": 0.0}, "above 0"),
-        (EAD, {"init_c": 0.0}, "above 0"),
-        (EAD, {"beta": -0.1}, "beta is -0.1"),
-        (DDN, {"steps": 0}, "steps is 0"),
-        (DDN, {"gamma": 1.0}, "gamma is 1.0"),
-        (DDN, {"init_norm": 0.0}, "above 0"),
-        (DeepFool, {"steps": 0}, "steps is 0"),
-        (DeepFool, {"candidates": 0}, "candidates is 0"),
-        (DeepFool, {"overshoot": -0.1}, "overshoot is -0.1"),
-    ]:
-        with subtests.test(attack=attack, options=options, message=message):
-            with pytest.raises(ValueError, match=message):
-                attack(**options)

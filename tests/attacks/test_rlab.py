@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import brinell
 from _helpers import Recorder, batch_of, plan_of, run_attack, run_audit, threat_of, threshold, workspace
 from brinell import plugins
-from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.ledger import Ledger
@@ -173,17 +171,6 @@ def test_a_model_that_answers_labels_only_is_refused():
     assert not victim.calls
 
 
-@pytest.mark.slow
-def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsys):
-    attack = f"rlab?distortions={folder / 'distortions.py'}:Cut"
-    model = f"torch:{folder / 'model.py'}:parabola"
-    out = tmp_path / "run"
-    words = ["audit", "--data", f"npz:{folder / 'data.npz'}", "--model", model, "--norm", "l2", "--eps", "0.5"]
-    assert cli([*words, "--attack", attack, "--out", str(out)]) == 2
-    output = capsys.readouterr()
-    assert output.err.startswith("brinell: error: ") and output.err.count("\n") == 1 and not output.out and not out.exists()
-
-
 @pytest.mark.parametrize("policy", ["single", "any"])
 def test_a_policy_for_as_many_choices_or_none_serves(folder, policy):
     plan_of(model(), X, Y, attack=(f"rlab?policy={folder}/{policy}.safetensors",), norm="l2")
@@ -194,22 +181,6 @@ def test_filters_in_words():
     assert attack.distortions == (GaussianNoise(), DeadPixel(value=0.5)) and attack.severities == (1, 2)
     assert plugins.build("attack", "rlab", {"distortions": "dead-pixel(value=0.25)"}).distortions == (DeadPixel(value=0.25),)
     assert plugins.build("attack", "rlab", {"severities": "3"}).severities == (3,)
-
-
-@pytest.mark.slow
-def test_settings_of_filters_are_written_down(folder):
-    """They decide what is found, so that they stand in the manifest and in the keys of parts; so does the text of a file."""
-    file = folder / "distortions.py"
-    written = plugins.settings_of(
-        plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"})
-    )
-    assert [distortion["plugin"] for distortion in written["distortions"]] == ["DeadPixel", "Darker"]
-    assert written["distortions"][0]["value"] == 0.5 and written["distortions"][1]["share"] == 0.1
-    file.write_text(FILTERS + "\n# another text\n")
-    rewritten = plugins.settings_of(
-        plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"})
-    )
-    assert rewritten["distortions"][1].pop("source") != written["distortions"][1].pop("source") and rewritten == written
 
 
 @pytest.mark.slow
@@ -226,30 +197,6 @@ def test_a_filter_of_ones_own_is_used(folder, tmp_path):
         run = run_audit(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
         records = run.records()
         assert int((records.outcome == "broken").sum()) == fooled
-
-
-def test_a_grid_of_the_usual_size():
-    rlab = plugins.load("attack", "rlab")()
-    for kind, shape, patch, count in (
-        ("image", (3, 32, 32), (2, 2), 256),
-        ("image", (3, 224, 224), (14, 14), 256),
-        ("signal", (12, 1000), (16,), 63),
-        ("video", (3, 16, 32, 32), (2, 4, 4), 512),
-        ("vector", (5,), (1,), 5),
-    ):
-        grid = rlab.grid(Domain(kind=kind, shape=shape))
-        assert grid.patch == patch and len(grid) == count
-
-
-def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
-    """A network whose heads are zero acts at random, so that it fools what random placement fools."""
-    draw = torch.Generator().manual_seed(0)
-    x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
-    attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=32&severities=5&patch=1"
-    run = run_audit(
-        tmp_path / "run", model(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
-    )
-    assert int((run.records().outcome == "broken").sum()) == 6
 
 
 def test_gradient_sign_is_a_filter_for_white_boxes():
@@ -273,29 +220,6 @@ def test_queries_are_counted_and_bounded(settings):
     ledger = run_attack(attack, model, x, np.zeros(2, dtype=np.int64), 0.5, "l2")
     assert ledger.fooled.tolist() == [True, False]
     assert model.queries == int(ledger.costs.forwards.sum()) and int(ledger.costs.forwards.max()) <= attack.cost(2)[0]
-
-
-def test_a_gradient_is_paid_from_the_budget(subtests):
-    for queries in [1, 2, 3]:
-        with subtests.test(queries=queries):
-            model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
-            attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
-            ledger = run_attack(
-                attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries
-            )
-            assert (
-                ledger.costs.forwards.tolist() == [queries] * 2
-                and ledger.costs.backwards.tolist() == [1, 1]
-                and model.queries == 2 * queries
-            )
-
-
-def test_sets_and_lessons_are_made_from_scores(folder):
-    words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
-    with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
-        brinell.train_agent(words[3], words[1], attack="rlab?distortions=gradient-sign", out=folder / "no.safetensors")
-    with pytest.raises(RequestError, match="a benchmark set uses only scores: leave out"):
-        brinell.benchmark(words[3], words[1], distortions="gradient-sign", out=folder / "no")
 
 
 def test_a_run_says_which_policy_placed_and_why():

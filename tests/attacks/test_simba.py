@@ -89,10 +89,3 @@ def test_steps_that_change_nothing_are_left_out(norm):
         for call in sample[1:]:
             assert not torch.equal(call, best)
             best = call if call @ slope(IMAGE) > best @ slope(IMAGE) else best
-
-
-def test_settings_out_of_range(subtests):
-    for settings in [{"steps": 0}, {"basis": "wavelet"}, {"step_size": 0.0}, {"loss": "dlr"}]:
-        with subtests.test(settings=settings):
-            with pytest.raises(ValueError, match=next(iter(settings))):
-                SimBA(**settings)

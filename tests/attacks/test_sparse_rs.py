@@ -12,7 +12,6 @@ from brinell.attacks import sparse_rs
 from brinell.attacks.sparse_rs import SparseRS
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
-from brinell.testing.linear import linear_problem
 
 IMAGE = Domain(kind="image", shape=(3, 9, 8))
 DOMAINS = [
@@ -138,24 +137,6 @@ def test_a_patch_is_one_block_that_moves(subtests):
             assert len(corners) > 5
 
 
-def test_patches_of_different_sizes_in_one_batch():
-    """Each sample has a budget of its own; alone it does the same."""
-    eps = torch.tensor([3.0, 12.0, 27.0, 48.0, 200.0])
-    x = torch.full((5, 3, 9, 8), 0.5)
-    _, batched = queries_of(IMAGE, eps, 40, x=x, form="patch")
-    sizes = places(IMAGE, batched - x).sum(-1)
-    assert (sizes == torch.tensor([1, 4, 9, 16, 64])).all()
-
-
-def test_in_one_of_four_steps_the_patch_moves():
-    x, calls = queries_of(IMAGE, 27, 40, form="patch")
-    for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
-        unmoved = (places(IMAGE, best - x) == places(IMAGE, proposal - x)).all(1)
-        if (step + 1) % 4:
-            assert unmoved.all()
-    assert places(IMAGE, calls - x).flatten(0, 1).unique(dim=0).shape[0] > 8
-
-
 # Known optima
 
 
@@ -165,19 +146,3 @@ def test_the_best_values_of_a_linear_model_are_found():
     x, calls = queries_of(domain, 3, 500)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
     torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
-
-
-def test_exactly_as_many_values_as_needed():
-    """One value at a place, so the exact margin can be reached, and by one value less nothing can."""
-    problem = linear_problem("vector", "l0")
-    ledger = run_attack(SparseRS(steps=1000), problem.model, problem.batch.x, problem.batch.y, problem.margin, "l0")
-    assert ledger.fooled.all()
-    short = run_attack(SparseRS(steps=150), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
-    assert not short.fooled.any()
-
-
-def test_settings_out_of_range(subtests):
-    for options in [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}]:
-        with subtests.test(options=options):
-            with pytest.raises(ValueError, match=next(iter(options))):
-                SparseRS(**options)

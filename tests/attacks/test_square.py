@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from _helpers import Recorder, batch_of, load_network, run_attack, threat_of, threshold
+from _helpers import Recorder, batch_of, load_network, run_attack, threat_of
 from _square import IMAGE, proposals, record_queries, unbeaten
 from brinell.attacks import _windows as windows
 from brinell.attacks.pgd import PGD
@@ -16,7 +16,6 @@ from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.streams import Streams
-from brinell.testing import check_attack
 
 WIDE = {"low": -100.0, "high": 100.0}
 """Bounds that cut nothing off."""
@@ -58,24 +57,6 @@ def test_schedule_by_hand():
     assert [fixed.fraction(step) for step in (0, 9, 10, 50, 200, 500, 999)] == [0.8 / 2**k for k in (0, 0, 1, 2, 3, 4, 4)]
 
 
-def test_sides(subtests):
-    for grid, fraction, least, expected in [
-        ((32, 32), 0.8, 1, (29, 29)),  # sqrt(819.2) = 28.6
-        ((32, 32), 0.05, 1, (7, 7)),  # sqrt(51.2) = 7.2
-        ((28, 28), 0.8, 1, (25, 25)),  # sqrt(627.2) = 25.04
-        ((32, 32), 0.0015625, 1, (1, 1)),  # sqrt(1.6) = 1.3
-        ((32, 32), 0.0015625, 3, (3, 3)),
-        ((360,), 0.1, 1, (36,)),
-        ((5,), 0.01, 1, (1,)),
-        ((2,), 0.01, 3, (2,)),
-        ((16, 16, 16), 0.125, 1, (8, 8, 8)),
-        ((4, 32, 32), 0.5, 1, (4, 23, 23)),  # four frames are fewer than cbrt(2048), so all are taken: sqrt(512) = 22.6
-        ((1, 100), 0.3, 1, (1, 30)),
-    ]:
-        with subtests.test(grid=grid, fraction=fraction, least=least):
-            assert windows.sides(grid, fraction, least) == expected
-
-
 # Shapes
 
 
@@ -110,14 +91,6 @@ def test_stripes_are_constant_along_the_height():
     assert (delta.sign() == delta.sign()[:, :, :1]).all()
     columns = delta[:, :, 0].sign().flatten()
     assert 0 < (columns > 0).sum() < len(columns) and not torch.equal(delta[0], delta[1])
-
-
-def test_stripes_meet_both_ball_and_box(subtests):
-    for domain in DOMAINS:
-        with subtests.test(domain=domain):
-            x, calls = record_queries(domain, "linf", 0.5)
-            low, high = (x - 0.5).clamp(0, 1), (x + 0.5).clamp(0, 1)
-            assert (torch.minimum((calls - low).abs(), (calls - high).abs()) < 1e-6).all()
 
 
 def test_bumps_lie_on_a_grid_of_five_by_five_tiles():
@@ -169,14 +142,6 @@ def test_an_update_changes_one_window_by_two_eps(subtests):
             assert most_equal == len(side)
 
 
-def test_an_accepted_window_is_full():
-    """A window on a model that likes one colour ends in that colour everywhere: nothing is left out at the borders."""
-    domain = Domain(kind="image", shape=(1, 5, 5))
-    model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e4), x.flatten(1).sum(1)], 1), domain)
-    ledger = run_attack(Square(steps=400), model, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
-    torch.testing.assert_close(ledger.best.margin, torch.full((2,), 25 * 0.6 - 1e4))  # a value less were 0.1 less
-
-
 def test_the_norm_stays_eps(subtests):
     """Where the bounds cut nothing off, Algorithm 3 loses nothing; but a bump drawn on its own opposite cancels out."""
     for domain in DOMAINS:
@@ -186,28 +151,6 @@ def test_the_norm_stays_eps(subtests):
                 x, calls = record_queries(wide, norm, 1.5, steps=80)
                 sizes = torch.linalg.vector_norm((calls - x).flatten(2), ord=int(norm[1]), dim=2)
                 assert (sizes <= 1.5 + 1e-3).all() and (sizes >= 1.5 - 1e-3).float().mean() > 0.97
-
-
-@pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_mass_moves_from_one_window_to_another(norm):
-    domain = Domain(kind="image", shape=(3, 12, 12))
-    x, calls = record_queries(domain, norm, 1.5, steps=9, p_init=1 / 16, rescale_schedule=False)  # windows of 3 x 3
-    emptied = 0
-    for best, proposal, _ in proposals(calls):
-        for row, changed in enumerate((proposal - best).abs().amax(1) > 1e-6):
-            assert changed.sum() <= 18
-            returned = (proposal - x)[row].abs().amax(0) < 1e-6
-            emptied += int((changed & returned).sum())
-    assert emptied > 0
-
-
-def test_l2_spends_what_the_box_cuts_off():
-    """Black images, where half of all changes are cut off: the budget is spent all the same."""
-    domain = Domain(kind="image", shape=(1, 20, 20))
-    model = Recorder(unbeaten(), domain)
-    run_attack(Square(steps=60), model, torch.zeros(8, 1, 20, 20), [0] * 8, 1.0, "l2")
-    start, later = model.calls[0].flatten(1).norm(dim=1), model.calls[-1].flatten(1).norm(dim=1)
-    assert (start > 0.9).all() and (later > 0.9).all() and (later <= 1 + 1e-5).all()
 
 
 def test_l1_fills_values_to_the_end_of_their_range():
@@ -233,20 +176,6 @@ def test_vectors_have_no_neighbours():
             spans.append(int(places.max() - places.min()) + 1)
             two_signs += len(change[places].sign().unique()) == 2
     assert changed_places.all() and sum(spans) / len(spans) > 20 and two_signs > len(spans) / 2
-
-
-def test_bounds_of_each_channel_and_value():
-    for domain in (
-        Domain(kind="signal", shape=(2, 20), low=(0.25, 0.0), high=(0.8, 0.55)),
-        Domain(kind="vector", shape=(4,), low=(0.3, 0.0, 0.2, 0.1), high=(0.7, 1.0, 0.75, 0.9)),
-    ):
-        low, high = domain.bounds()
-        for norm in ("linf", "l2", "l1"):
-            x = domain.clamp(torch.full((3, *domain.shape), 0.5))
-            model = Recorder(unbeaten(), domain)
-            run_attack(Square(steps=40), model, x, [0] * 3, 0.5, norm)
-            calls = torch.cat(model.calls)
-            assert (calls >= low - 1e-6).all() and (calls <= high + 1e-6).all()
 
 
 # The search
@@ -292,20 +221,6 @@ def test_it_beats_a_model_whose_gradients_are_masked(subtests):
                 assert not white_box.fooled.any()
 
 
-def test_a_fooled_sample_leaves_at_once():
-    model = Recorder(threshold(0.5))
-    ledger = run_attack(Square(steps=20), model, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
-    assert ledger.fooled.tolist() == [True, False]
-    assert ledger.costs.forwards[0] == ledger.best.first_success[0] < ledger.costs.forwards[1]
-
-
-def test_restarts_differ_and_add_up():
-    model = Recorder(unbeaten(), IMAGE)
-    ledger = run_attack(Square(steps=4, restarts=2), model, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
-    assert ledger.costs.forwards.tolist() == [10, 10] and not torch.equal(model.calls[0], model.calls[5])
-    assert Square(steps=4, restarts=2).cost(10) == (10, 0) and Square().cost(10) == (5001, 0)
-
-
 def test_much_data_is_searched_in_groups(monkeypatch):
     batched = record_queries(IMAGE, "linf", 0.1, n=5, steps=12)[1]
     monkeypatch.setattr("brinell.attacks.square.ROOM", 2 * 3 * 12 * 12)
@@ -314,14 +229,6 @@ def test_much_data_is_searched_in_groups(monkeypatch):
     run_attack(Square(steps=12), model, x, [0] * 5, 0.1)
     assert [len(call) for call in model.calls] == [2] * 26 + [1] * 13
     torch.testing.assert_close(torch.stack(model.calls[:13]), batched[:, :2])
-
-
-def test_memory_order_does_not_matter():
-    plain = record_queries(IMAGE, "l2", 1.0, steps=12)[1]
-    model = Recorder(unbeaten(), IMAGE)
-    x = (Streams.of(9, torch.arange(3)).uniform(3, 12, 12) * 0.4 + 0.3).contiguous(memory_format=torch.channels_last)
-    run_attack(Square(steps=12), model, x, [0] * 3, 1.0, "l2")
-    torch.testing.assert_close(torch.stack(model.calls), plain)
 
 
 def test_the_default_loss_is_the_paper_s_for_each_goal(subtests):
@@ -352,32 +259,6 @@ def test_the_default_loss_is_the_paper_s_for_each_goal(subtests):
                 assert last[None] == last[default]
 
 
-def test_settings_out_of_range(subtests):
-    for settings in [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}, {"loss": "dlr"}]:
-        with subtests.test(settings=settings):
-            with pytest.raises(ValueError, match=next(iter(settings))):
-                Square(**settings)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("settings", [{"steps": 60}, {"steps": 40, "loss": "ce", "rescale_schedule": False}])
-def test_it_keeps_the_rules(settings):
-    check_attack(Square, **settings)
-
-
-def test_deals_are_the_same_in_any_company():
-    domain = Domain(kind="vector", shape=(30,))
-    batched = windows.Deals(domain, Streams.of(0, torch.arange(6)), least=3, weighted=False)
-    separate = windows.Deals(domain, Streams.of(0, torch.tensor([4])), least=3, weighted=False)
-    for deals in (batched, separate):
-        deals.draw(0, [0.5, 0.25])
-    keep = torch.tensor([False, False, True, False, True, False])
-    batched.select(keep)
-    for step in (0, 1):
-        assert torch.equal(batched.window(step)[1], separate.window(step)[0])
-        assert torch.equal(batched.signs(step, batched.window(step))[1], separate.signs(step, separate.window(step))[0])
-
-
 # Real networks
 
 
@@ -387,12 +268,3 @@ def test_an_undefended_network_falls_to_few_queries(root, shared):
     model, x, y = load_network(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
     ledger = run_attack(Square(steps=500), model, x, y, 0.05)
     assert ledger.fooled.all() and ledger.best.first_success.float().mean() < 150
-
-
-@pytest.mark.nightly
-def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
-    """`cnn4_pgd` of MNIST at 0.3 hides its gradients a little: 185 of the first 200 survive PGD, 178 Square as well."""
-    model, x, y = load_network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
-    white_box = run_attack(PGD(steps=40), model, x, y, 0.3)
-    black_box = run_attack(Square(steps=1500), model, x, y, 0.3)
-    assert (black_box.fooled & ~white_box.fooled).any() and black_box.fooled.sum() >= white_box.fooled.sum()

@@ -57,11 +57,6 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(subtests):
             assert (changed.sum(1) == 1).all() and (changed.sum(0) == 1).all()
 
 
-def test_where_a_round_does_not_fit_all_steps_are_taken():
-    for steps, image in ((60, (1, 8, 8)), (400, (3, 8, 8))):
-        record_queries(Domain(kind="image", shape=image), "linf", 0.1, steps=steps)
-
-
 def test_a_model_that_answers_alike_is_asked_for_one_round_of_single_values():
     """Of 70 values windows are single from 600 of 3000 steps on, where 0.8 / 64 of them is less than one: 70 more questions."""
     domain = Domain(kind="vector", shape=(70,))

@@ -1,6 +1,5 @@
 """Targeted attacks against linear models, whose exact distance to the target class is known."""
 
-import pytest
 import torch
 
 from _helpers import distance
@@ -63,22 +62,3 @@ def test_the_strongest_input_of_a_robust_sample_is_kept():
     oracle.scores(batch.ids[:2].repeat(2), torch.cat([nearby[:2], batch.x[:2]]))
     assert torch.equal(ledger.best.strongest, nearer)
     assert torch.equal(ledger.best.closest, batch.x), "no success, so nothing is closest"
-
-
-def test_an_undetected_input_is_wrong_and_raises_no_alarm():
-    from brinell.core.criterion import Undetected
-
-    logits, y = torch.tensor([[2.0, 1.0], [1.0, 2.0], [1.0, 2.0]]), torch.zeros(3, dtype=torch.int64)
-    x = torch.tensor([[0.0], [0.2], [0.7]])
-    assert Undetected(lambda x: x[:, 0], 0.5).margin(logits, y, x).tolist() == pytest.approx([-1.0, 0.3, -0.2], abs=1e-4)
-
-
-def test_a_probability_is_a_criterion():
-    from brinell.core.criterion import Probability
-
-    logits, y = torch.log(torch.tensor([[0.6, 0.4], [0.2, 0.8], [0.4, 0.6]])), torch.zeros(3, dtype=torch.int64)
-    x = torch.zeros(3, 1)
-    below = Probability(true_below=0.3).margin(logits, y, x)
-    assert (below > 0).tolist() == [False, True, False]
-    above = Probability(wrong_class=1, wrong_above=0.5).margin(logits, y, x)
-    assert above.tolist() == pytest.approx([torch.logit(torch.tensor(p)).item() for p in (0.4, 0.8, 0.6)], abs=1e-6)

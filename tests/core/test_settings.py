@@ -1,20 +1,11 @@
 """Marks on the types of settings, and limits of their values."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
 
-from brinell.core.settings import (
-    Names,
-    above_zero,
-    at_least,
-    at_most,
-    is_text,
-    listed_words,
-    mark_of,
-    number_type,
-    one_of,
-)
+from brinell.core.settings import Checked, Count, Fraction, Names, Positive, Range, is_text, listed_words, mark_of, number_type
 
 MODEL, DATA = Names("model"), Names("dataset")
 Model, Data, Word = Annotated[str, MODEL], Annotated[str, DATA], Literal["a", "b"]
@@ -44,24 +35,27 @@ def test_marks_and_kinds_of_types():
     assert mark_of(str, ["other", DATA]) == DATA, "the mark of a field comes before that of its type"
 
 
-class Settings:
-    zero, three, none, word = 0, 3, None, "a"
+@dataclass(frozen=True, kw_only=True)
+class Settings(Checked):
+    count: Count = 1
+    positive: Positive | None = None
+    share: Fraction = 1.0
+    between: Annotated[float, Range("[-1, 3)")] = 0.0
+    word: Literal["a", "b"] | None = None
 
 
 def test_limits_hold_at_their_ends_and_refuse_beyond():
-    at_least(Settings, zero=0, three=3, none=9)
-    at_most(Settings, zero=0, three=3, none=-9)
-    above_zero(Settings, "three", "none")
-    one_of(Settings, word=("b", "a"))
-    refusals = [
-        (lambda: at_least(Settings, zero=0, three=4), "three is 3; it must be at least 4"),
-        (lambda: at_most(Settings, three=2), "three is 3; it must be at most 2"),
-        (lambda: above_zero(Settings, "three", "zero"), "zero is 0; it must be above 0"),
-        (lambda: one_of(Settings, word=("b", "c")), "word is 'a', not b or c"),
-    ]
-    for refuse, message in refusals:
+    Settings(count=1, positive=1e-30, share=1.0, between=-1.0, word="b")
+    for name, value, message in (
+        ("count", 0, "count is 0; it must be at least 1"),
+        ("positive", 0.0, "positive is 0.0; it must be above 0"),
+        ("positive", float("nan"), "positive is nan; it must be above 0"),
+        ("share", 1.5, "share is 1.5; it must be at most 1"),
+        ("between", 3.0, "between is 3.0; it must be below 3"),
+        ("word", "c", "word is 'c', not a or b"),
+    ):
         with pytest.raises(ValueError, match=message):
-            refuse()
+            Settings(**{name: value})
 
 
 def test_texts_that_a_file_can_hold():

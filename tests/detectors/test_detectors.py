@@ -109,14 +109,3 @@ def test_features_are_what_the_last_linear_layer_is_given():
     x = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(network.features(x), module[:3](x))
     torch.testing.assert_close(model(Cut()).features(x), Cut()(x))
-
-
-def test_settings_out_of_range(subtests):
-    for name, settings in [
-        ("background", {"near": 0.0}),
-        ("feature-squeezing", {"bits": 8}),
-        ("mahalanobis", {"shrinkage": 0.0}),
-    ]:
-        with subtests.test(name=name, settings=settings):
-            with pytest.raises(RequestError):
-                plugins.build("detector", name, settings)

@@ -10,12 +10,13 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
+from brinell.core.settings import Checked
 
 FALLS = 0.9999
 """An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
 
 
-class EveryKind:
+class EveryKind(Checked):
     """Declares that an attack works on every kind of input, and can lead to a target class."""
 
     access: ClassVar[Access]

@@ -33,7 +33,7 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count, Whole
 
 __all__ = ["APGD"]
 
@@ -47,15 +47,15 @@ class APGD(EveryKind):
 
     loss: Literal["ce", "dlr", "margin"] = "ce"
     """Loss to raise: ce (cross-entropy), dlr (difference of logits ratio) or margin."""
-    steps: int = 100
+    steps: Count = 100
     """Iterations of each restart."""
-    restarts: int = 1
+    restarts: Count = 1
     """Random starting points: the first one alone, then the others side by side on the samples that survive it."""
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
     wide: bool = True
     """In L1: 30 % of the steps within 3 eps, 30 % within 2 eps, and only the rest within eps; otherwise all within eps."""
-    targets: int = 0
+    targets: Whole = 0
     """Number of most likely other classes to attack, each in a separate run; 0 attacks untargeted."""
 
     access = Access.GRADIENTS
@@ -63,11 +63,9 @@ class APGD(EveryKind):
     family = "budgeted"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
+        super().__post_init__()
         if self.restarts > 1 and not self.random_start:
             raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
-        if self.targets < 0:
-            raise ValueError(f"targets is {self.targets}; it is 0 for an untargeted attack, or how many classes to target")
         if self.targets and self.loss not in TARGETED:
             raise ValueError(f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}")
 

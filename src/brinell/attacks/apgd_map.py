@@ -28,7 +28,7 @@ from brinell.attacks._shared import EveryKind
 from brinell.core import losses
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count
 
 __all__ = ["APGDMap"]
 
@@ -44,7 +44,7 @@ class APGDMap(EveryKind):
     loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "masked-margin", "ce"] = "masked-ce"
     """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce, jensen-shannon, masked-spherical,
     masked-margin or ce (mean cross-entropy)."""
-    steps: int = 100
+    steps: Count = 100
     """Gradient steps."""
     wide: bool = True
     """Begin with 30 % of the steps within 2 eps and 30 % within 1.5 eps, unless there is an input to begin with."""
@@ -53,9 +53,6 @@ class APGDMap(EveryKind):
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
     targeted = False  # the losses of single pixels are flat where a pixel is not yet of the target class
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
 
     def reach(self, distance: str) -> float:
         """The first phase is within 2 eps."""

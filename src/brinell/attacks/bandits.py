@@ -28,7 +28,7 @@ from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threa
 from brinell.core.losses import LOSSES
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
-from brinell.core.settings import above_zero, at_least, one_of
+from brinell.core.settings import Count, Positive
 
 __all__ = ["Bandits"]
 
@@ -40,17 +40,17 @@ TILES = 50
 class Bandits(EveryKind):
     """Bandits with time and data priors: no gradients, two queries a step."""
 
-    steps: int = 2500
+    steps: Count = 2500
     """Steps of two queries each; one more query is for the last input."""
-    step_size: float | None = None
+    step_size: Positive | None = None
     """Length of a step as a share of eps; none means 0.2 in Linf and 0.1 in L2."""
-    prior_step_size: float | None = None
+    prior_step_size: Positive | None = None
     """Length of a step of the prior, as a share of its random vector; none means 0.1 in Linf and 1 in L2."""
-    exploration: float | None = None
+    exploration: Positive | None = None
     """Length of the random vectors that are added to the prior; none means 1 in Linf and 0.01 in L2."""
-    difference: float = 0.002
+    difference: Positive = 0.002
     """Over which length finite differences are taken, as a share of the longest perturbation's Euclidean length."""
-    tile: int | None = None
+    tile: Count | None = None
     """Values along each side of a tile; none means a fiftieth of an axis, and at least 2. A vector has none."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy, the paper's)."""
@@ -58,11 +58,6 @@ class Bandits(EveryKind):
     access = Access.SCORES
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        above_zero(self, "step_size", "prior_step_size", "exploration", "difference", "tile")
-        one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """Two forwards a step and one for the last input."""

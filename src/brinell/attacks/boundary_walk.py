@@ -28,7 +28,7 @@ from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count
 
 __all__ = ["BoundaryWalk"]
 
@@ -47,9 +47,9 @@ FAR = 2.0
 class BoundaryWalk(EveryKind):
     """Walk along the decision boundary from far away to the clean input, with gradients taken on the boundary alone."""
 
-    steps: int = 15
+    steps: Count = 15
     """Steps of each walk."""
-    restarts: int = 8
+    restarts: Count = 8
     """Walks of each sample: the first from noise, the others towards one class after another."""
     stop_at_eps: bool = False
     """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
@@ -57,9 +57,6 @@ class BoundaryWalk(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})
     family = "minimal"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
 
     def cost(self, classes: int) -> tuple[int, int]:
         """A start and the way from it, then a gradient and a way each step."""

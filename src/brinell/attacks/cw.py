@@ -23,7 +23,7 @@ from brinell.attacks._shared import FALLS, EveryKind, adversarial, search_c, sel
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Count, Positive
 
 __all__ = ["CW"]
 
@@ -38,13 +38,13 @@ BETA = (0.9, 0.999)
 class CW(EveryKind):
     """Carlini and Wagner's attack in L2: thorough and expensive."""
 
-    steps: int = 1000
+    steps: Count = 1000
     """Steps of Adam for each c."""
-    searches: int = 9
+    searches: Count = 9
     """How many values of c are tried."""
-    step_size: float = 0.01
+    step_size: Positive = 0.01
     """Step size of Adam, in the space where inputs are a tanh."""
-    init_c: float = 0.001
+    init_c: Positive = 0.001
     """The first c: what a unit of the margin is worth against the squared length."""
     abort_early: bool = True
     """Let go of a sample that is not fooled, until the next c, once its objective falls no more."""
@@ -52,10 +52,6 @@ class CW(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"l2"})
     family = "minimal"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, searches=1)
-        above_zero(self, "step_size", "init_c")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The clean input once, then one forward and backward a step, and for the last iterate of each run a forward."""

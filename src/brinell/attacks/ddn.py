@@ -12,6 +12,7 @@ Deviations:
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
@@ -19,7 +20,7 @@ from brinell.attacks._shared import EveryKind, adversarial, cosine, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import cross_entropy
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Count, Positive, Range
 
 __all__ = ["DDN"]
 
@@ -31,22 +32,16 @@ STEP_SIZE = (1.0, 0.01)
 class DDN(EveryKind):
     """Decoupled direction and norm: a small perturbation in L2 for one gradient a step."""
 
-    steps: int = 100
+    steps: Count = 100
     """Gradient steps."""
-    gamma: float = 0.05
+    gamma: Annotated[float, Range("(0, 1)")] = 0.05
     """By which share the sphere shrinks after an adversarial input, and grows after any other."""
-    init_norm: float = 1.0
+    init_norm: Positive = 1.0
     """Radius of the first sphere, as a fraction of the width of the bounds."""
 
     access = Access.GRADIENTS
     distances = frozenset({"l2"})
     family = "minimal"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        above_zero(self, "init_norm")
-        if not 0 < self.gamma < 1:
-            raise ValueError(f"gamma is {self.gamma}, a share above 0 and below 1")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward a step, and a forward for the last iterate."""

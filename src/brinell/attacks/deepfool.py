@@ -24,7 +24,7 @@ from torch import Tensor
 from brinell.attacks._shared import EveryKind, adversarial, select_rows, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
-from brinell.core.settings import at_least
+from brinell.core.settings import Count, NotNegative
 
 __all__ = ["DeepFool"]
 
@@ -36,20 +36,17 @@ LEAST = 1e-4
 class DeepFool(EveryKind):
     """DeepFool: a handful of steps to the nearest boundary, as a first estimate of the distance."""
 
-    steps: int = 50
+    steps: Count = 50
     """Steps at most; a sample leaves once it is fooled."""
-    candidates: int = 9
+    candidates: Count = 9
     """Most likely other classes whose boundaries are looked at, fewer where there are fewer; a backward each."""
-    overshoot: float = 0.02
+    overshoot: NotNegative = 0.02
     """By which share a step goes beyond the linearised boundary."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
     family = "minimal"
     targeted = False
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, candidates=1, overshoot=0)
 
     def cost(self, classes: int) -> tuple[int, int]:
         """A step linearises, with a backward for each candidate, and scores the point where it ends."""

@@ -29,7 +29,7 @@ from brinell.attacks._shared import FALLS, EveryKind, adversarial, search_c, sel
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Count, NotNegative, Positive
 
 __all__ = ["EAD"]
 
@@ -38,15 +38,15 @@ __all__ = ["EAD"]
 class EAD(EveryKind):
     """Elastic-net attack: sparse perturbations that are small in L1."""
 
-    steps: int = 1000
+    steps: Count = 1000
     """Steps of FISTA for each c."""
-    searches: int = 9
+    searches: Count = 9
     """How many values of c are tried."""
-    step_size: float = 0.01
+    step_size: Positive = 0.01
     """Length of the first step as a multiple of the gradient; it falls with the square root of the steps that are left."""
-    beta: float = 0.001
+    beta: NotNegative = 0.001
     """By how much every changed value shrinks in each step, as a fraction of the width of the bounds."""
-    init_c: float = 0.001
+    init_c: Positive = 0.001
     """The first c: what a unit of the margin is worth against the elastic-net distance."""
     abort_early: bool = True
     """Let go of a sample that is not fooled, until the next c, once its objective falls no more."""
@@ -54,10 +54,6 @@ class EAD(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"l1"})
     family = "minimal"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, searches=1, beta=0)
-        above_zero(self, "step_size", "init_c")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The most forwards and backwards on one sample.

@@ -19,6 +19,7 @@ Deviations:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
+from brinell.core.settings import Count, Portion, Range, Whole
 
 __all__ = ["FAB"]
 
@@ -44,17 +46,17 @@ HELD = 2**26
 class FAB(EveryKind):
     """Fast adaptive boundary attack, towards one class after another or, with `targets=0`, towards the nearest boundary."""
 
-    targets: int = 0
+    targets: Whole = 0
     """Most likely other classes to aim at, one after another, fewer where there are fewer; 0 for the nearest boundary of all."""
-    steps: int = 100
+    steps: Count = 100
     """Iterations of each run."""
-    restarts: int = 1
+    restarts: Count = 1
     """Runs towards each target: the first from the clean input, the others from random points near it."""
-    alpha_max: float = 0.1
+    alpha_max: Portion = 0.1
     """Largest weight of the step from the clean input against the step from the current point."""
-    eta: float = 1.05
+    eta: Annotated[float, Range("[1, inf)")] = 1.05
     """Overshoot: how much further than the linearised boundary a step goes."""
-    beta: float = 0.9
+    beta: Portion = 0.9
     """Step back: from an adversarial point go on at this share of its way from the clean input."""
     stop_at_eps: bool = False
     """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
@@ -62,16 +64,6 @@ class FAB(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1"})
     family = "minimal"
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1 or self.targets < 0:
-            raise ValueError(
-                f"steps is {self.steps}, restarts {self.restarts} and targets {self.targets}; at least 1, 1 and 0 are needed"
-            )
-        if not 0 <= self.alpha_max <= 1 or not 0 <= self.beta <= 1:
-            raise ValueError(f"alpha_max is {self.alpha_max} and beta {self.beta}; both must lie between 0 and 1")
-        if not self.eta >= 1:
-            raise ValueError(f"eta is {self.eta}; below 1 no step reaches the boundary")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """A run linearises at its start and tests and linearises at each point; the last is tested only."""

@@ -15,6 +15,7 @@ Deviations:
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Distance, Oracle, Streams, Threat
 from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Count, Fraction, Positive, Range
 
 __all__ = ["FMN"]
 
@@ -33,15 +34,15 @@ __all__ = ["FMN"]
 class FMN(EveryKind):
     """Fast minimum-norm attack: a cheap upper bound on the distance of every sample."""
 
-    steps: int = 100
+    steps: Count = 100
     """Gradient steps."""
-    step_size: float | None = None
+    step_size: Positive | None = None
     """Length of the first step in L2, as a fraction of the width of the bounds; none means 1, and 10 in Linf."""
-    last_step_size: float = 0.01
+    last_step_size: Fraction = 0.01
     """Length of the last step, as a fraction of the first."""
-    gamma: float = 0.2
+    gamma: Annotated[float, Range("(0, 1)")] = 0.2
     """By which share the ball grows or shrinks in the first step; it falls to `last_gamma`."""
-    last_gamma: float = 0.001
+    last_gamma: Annotated[float, Range("(0, 1)")] = 0.001
     """By which share the ball grows or shrinks in the last step."""
 
     access = Access.GRADIENTS
@@ -49,12 +50,9 @@ class FMN(EveryKind):
     family = "minimal"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        above_zero(self, "step_size")
-        if not 0 < self.last_step_size <= 1:
-            raise ValueError(f"last_step_size is {self.last_step_size}, a fraction of the first above 0 and at most 1")
-        if not 0 < self.last_gamma <= self.gamma < 1:
-            raise ValueError(f"gamma is {self.gamma} and last_gamma {self.last_gamma}; 0 < last_gamma <= gamma < 1 is needed")
+        super().__post_init__()
+        if self.last_gamma > self.gamma:
+            raise ValueError(f"gamma is {self.gamma} and last_gamma {self.last_gamma}, which is at most gamma")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward a step, and a forward for the last iterate."""

@@ -16,15 +16,14 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import noise_squares
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind, noise_squares
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import l2, per_sample
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Count, Positive
 
 __all__ = ["HopSkipJump"]
 
@@ -37,29 +36,24 @@ ROOM = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopSkipJump:
+class HopSkipJump(EveryKind):
     """Decision-based attack: the closest adversarial input from labels alone."""
 
-    steps: int = 30
+    steps: Count = 30
     """Estimates of the boundary's normal."""
-    samples: int = 100
+    samples: Count = 100
     """Noisy inputs of the first estimate; the later ones take more, with the square root of the step."""
-    most_samples: int = 10_000
+    most_samples: Count = 10_000
     """Noisy inputs of an estimate at most."""
-    starts: int = 100
+    starts: Count = 100
     """Tries to find noise that is misclassified."""
-    gamma: float = 1.0
+    gamma: Positive = 1.0
     """Accuracy of the bisections: their last interval as a share of the distance, times d^1.5 in L2 and d^2 in Linf."""
 
-    access: ClassVar[Access] = Access.LABELS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    family: ClassVar[Family] = "minimal"
-    targeted: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, samples=1, most_samples=1, starts=1)
-        above_zero(self, "gamma")
+    access = Access.LABELS
+    distances = frozenset({"linf", "l2"})
+    family = "minimal"
+    targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The starts, and for each step an estimate, a jump and a bisection; one bisection comes before the first."""

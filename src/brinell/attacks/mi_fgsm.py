@@ -19,6 +19,7 @@ Deviations:
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threa
 from brinell.core.errors import RequestError
 from brinell.core.losses import cross_entropy
 from brinell.core.norms import l1, per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count, NotNegative, Portion, Range
 
 __all__ = ["MIFGSM"]
 
@@ -38,17 +39,17 @@ __all__ = ["MIFGSM"]
 class MIFGSM(EveryKind):
     """Momentum iterative FGSM; `diverse=0.5` and `kernel=5` are its variants with diverse inputs and translation invariance."""
 
-    steps: int = 10
+    steps: Count = 10
     """Gradient steps."""
-    decay: float = 1.0
+    decay: NotNegative = 1.0
     """Weight of the accumulated gradient against the new one; 0 is the basic iterative method."""
-    step_size: float | None = None
+    step_size: Annotated[float, Range("(0, 2]")] | None = None
     """Length of a step as a fraction of eps; none means 1 / steps."""
-    diverse: float = 0.0
+    diverse: Portion = 0.0
     """Probability that a gradient is taken at a resized and padded version of the input; for images and video."""
-    shrink: float = 0.85
+    shrink: Annotated[float, Range("[0.1, 1]")] = 0.85
     """Smallest share of each side to which the input is resized."""
-    kernel: int = 1
+    kernel: Count = 1
     """Side of the Gaussian kernel that smooths gradients along height and width, odd; 1 leaves them. 15 is the paper's for
     ImageNet, 3 to 5 fit images of 32 pixels."""
 
@@ -57,13 +58,7 @@ class MIFGSM(EveryKind):
     family = "budgeted"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, decay=0, kernel=1)
-        if self.step_size is not None and not 0 < self.step_size <= 2:
-            raise ValueError(f"step_size is {self.step_size}, a fraction of eps above 0 and at most 2")
-        if not 0 <= self.diverse <= 1:
-            raise ValueError(f"diverse is {self.diverse}; it is a probability, 0 to 1")
-        if not 0.1 <= self.shrink <= 1:
-            raise ValueError(f"shrink is {self.shrink}; it is a share of each side, 0.1 to 1")
+        super().__post_init__()
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; its side is odd, so that it has a middle")
 

@@ -16,7 +16,7 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from brinell.attacks._shared import EveryKind, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Count, Positive, Range
 
 __all__ = ["NES"]
 
@@ -37,15 +37,15 @@ ROOM = 2**23
 class NES(EveryKind):
     """Natural evolution strategies: no gradients, `samples` queries a step."""
 
-    steps: int = 250
+    steps: Count = 250
     """Steps of `samples` queries each; one more query is for the last input."""
-    samples: int = 20
+    samples: Count = 20
     """Noisy inputs of each estimate, in pairs on both sides of the current one; an even number."""
-    step_size: float = 0.1
+    step_size: Positive = 0.1
     """Length of a step as a share of eps."""
-    sigma: float = 0.02
+    sigma: Positive = 0.02
     """Size of the noise in each value in Linf, and its Euclidean length in L2, as a share of eps."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Range("[0, 1)")] = 0.9
     """Weight of the estimates before in the direction of a step."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy: the paper's probability of the true class)."""
@@ -55,14 +55,9 @@ class NES(EveryKind):
     family = "budgeted"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        if self.samples < 2 or self.samples % 2:
+        super().__post_init__()
+        if self.samples % 2:
             raise ValueError(f"samples is {self.samples}; they come in pairs, so it is an even number from 2")
-        if not self.step_size > 0 or not self.sigma > 0:
-            raise ValueError(f"step_size is {self.step_size} and sigma {self.sigma}; both must be above 0")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
-        one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The samples of each step, and one forward for the last input."""

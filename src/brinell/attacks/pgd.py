@@ -11,13 +11,13 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from brinell.attacks._shared import EveryKind, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count, Range
 
 __all__ = ["PGD"]
 
@@ -26,11 +26,11 @@ __all__ = ["PGD"]
 class PGD(EveryKind):
     """Projected gradient descent with restarts; `random_start=false` makes it the basic iterative method."""
 
-    steps: int = 40
+    steps: Count = 40
     """Gradient steps of each restart."""
-    step_size: float | None = None
+    step_size: Annotated[float, Range("(0, 2]")] | None = None
     """Length of a step as a fraction of eps; none means 2.5 / steps."""
-    restarts: int = 1
+    restarts: Count = 1
     """Random starting points, tried one after another on the samples that are still active."""
     random_start: bool = True
     """Start at a uniform point of the ball; otherwise at the clean input."""
@@ -42,9 +42,7 @@ class PGD(EveryKind):
     family = "budgeted"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
-        if self.step_size is not None and not 0 < self.step_size <= 2:
-            raise ValueError(f"step_size is {self.step_size}, a fraction of eps above 0 and at most 2")
+        super().__post_init__()
         if self.restarts > 1 and not self.random_start:
             raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
 

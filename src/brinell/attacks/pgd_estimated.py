@@ -14,6 +14,7 @@ Deviations:
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from torch import Tensor
 from brinell.attacks._shared import EveryKind, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count, Positive, Range
 
 __all__ = ["PGDEstimated"]
 
@@ -30,27 +31,20 @@ __all__ = ["PGDEstimated"]
 class PGDEstimated(EveryKind):
     """Projected gradient ascent on the margin, with scores for what the gradient leaves unexplained."""
 
-    steps: int = 60
+    steps: Count = 60
     """Gradient steps."""
-    pairs: int = 16
+    pairs: Count = 16
     """Pairs of inputs on both sides of the current one, from which a step's correction is estimated."""
-    step_size: float | None = None
+    step_size: Positive | None = None
     """Length of the first step as a share of eps, none means 6 / steps; the last is a tenth of it."""
-    sigma: float = 0.05
+    sigma: Positive = 0.05
     """How far the inputs of a pair are from the current one, as a share of eps."""
-    momentum: float = 0.8
+    momentum: Annotated[float, Range("[0, 1)")] = 0.8
     """Weight of the corrections before."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, pairs=1)
-        if self.step_size is not None and not self.step_size > 0 or not self.sigma > 0:
-            raise ValueError(f"step_size is {self.step_size} and sigma {self.sigma}; both must be above 0")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """A gradient and the pairs of each step, and a forward for the last input."""

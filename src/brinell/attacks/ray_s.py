@@ -24,9 +24,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Count
 
 __all__ = ["RayS"]
 
@@ -37,22 +38,18 @@ RESOLUTION = 1 / 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayS:
+class RayS(EveryKind):
     """Decision-based attack along sign directions: the nearest boundary from labels alone."""
 
-    steps: int = 10_000
+    steps: Count = 10_000
     """Queries of each sample."""
     stop_at_eps: bool = False
     """Stop at the first adversarial example within eps; otherwise a fooled sample goes on, to come closer."""
 
     access = Access.LABELS
     distances = frozenset({"linf", "l2"})
-    domains = frozenset(KINDS)
     family = "minimal"
     targeted = False
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward a step."""

@@ -29,7 +29,7 @@ from brinell.attacks._shared import EveryKind, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
-from brinell.core.settings import above_zero, at_least, one_of
+from brinell.core.settings import Count, Positive
 
 __all__ = ["SimBA"]
 
@@ -47,9 +47,9 @@ class SimBA(EveryKind):
 
     basis: Literal["pixel", "dct"] = "pixel"
     """Directions: pixel (single values) or dct (cosines, low frequencies first; SimBA-DCT), for large inputs."""
-    steps: int = 5000
+    steps: Count = 5000
     """Proposals; one more query is for the clean input."""
-    step_size: float | None = None
+    step_size: Positive | None = None
     """Length of a step as a share of eps; none means 0.2 in L2, the paper's at eps 1; in Linf 1, and 0.5 with dct."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy: the paper's probability of the true class)."""
@@ -57,11 +57,6 @@ class SimBA(EveryKind):
     access = Access.SCORES
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
-
-    def __post_init__(self) -> None:
-        one_of(self, basis=("pixel", "dct"), loss=("margin", "ce"))
-        at_least(self, steps=1)
-        above_zero(self, "step_size")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""

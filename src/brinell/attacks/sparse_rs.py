@@ -28,7 +28,7 @@ from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import strides
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Count, Fraction
 
 __all__ = ["SparseRS"]
 
@@ -49,9 +49,9 @@ class SparseRS(EveryKind):
 
     form: Literal["pixels", "patch"] = "pixels"
     """Form of the perturbation: pixels (places anywhere) or patch (one square, segment or block)."""
-    steps: int = 5000
+    steps: Count = 5000
     """Proposals; one more query is for the start."""
-    p_init: float | None = None
+    p_init: Fraction | None = None
     """Share of the pixels, or of the patch, that the first proposals change; none means the paper's, 0.3 and 0.4."""
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy)."""
@@ -61,12 +61,6 @@ class SparseRS(EveryKind):
     access = Access.SCORES
     distances = frozenset({"l0"})
     family = "budgeted"
-
-    def __post_init__(self) -> None:
-        one_of(self, form=("pixels", "patch"), loss=("margin", "ce"))
-        at_least(self, steps=1)
-        if self.p_init is not None and not 0 < self.p_init <= 1:
-            raise ValueError(f"p_init is {self.p_init}, a share above 0 and at most 1")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""

@@ -42,7 +42,7 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Count, Fraction
 
 __all__ = ["Square"]
 
@@ -62,29 +62,22 @@ BLOCK = 64
 class Square(EveryKind):
     """Square Attack: no gradients, one query a step."""
 
-    steps: int = 5000
+    steps: Count = 5000
     """Proposals of each restart; one more query is for the start."""
-    p_init: float = 0.8
+    p_init: Fraction = 0.8
     """Fraction of the input that the first windows cover."""
     loss: Literal["margin", "ce"] | None = None
     """Loss to raise: margin or ce (cross-entropy). None: margin; where there is a target class, its cross-entropy."""
-    restarts: int = 1
+    restarts: Count = 1
     """Random starting points, tried one after another on the samples that are still active."""
     rescale_schedule: bool = True
     """Halve the fraction at the paper's shares of `steps`; otherwise at the paper's iterations of 10,000."""
-    patience: int | None = None
+    patience: Count | None = None
     """Give a sample up once so many proposals in a row were no better; None: all steps, as in the paper."""
 
     access = Access.SCORES
     distances = frozenset({"linf", "l2", "l1"})
     family = "budgeted"
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1, patience=1)
-        if not 0 < self.p_init <= 1:
-            raise ValueError(f"p_init is {self.p_init}, a fraction above 0 and at most 1")
-        if self.loss is not None:
-            one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""

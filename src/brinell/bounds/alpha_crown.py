@@ -17,7 +17,7 @@ from brinell.bounds._bounding import Ball, margin_rows, propagate
 from brinell.bounds._graph import Graph
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import optimise
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, Count
 
 __all__ = ["AlphaCrown"]
 
@@ -26,16 +26,13 @@ AT_A_TIME = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlphaCrown:
+class AlphaCrown(Checked):
     """CROWN with optimised slopes."""
 
-    steps: int = 20
+    steps: Count = 20
     """Steps of Adam."""
     rate: float = 0.1
     """Step size of Adam; it falls by a tenth of itself every two steps."""
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         """(n, classes - 1): lower bounds of the margins to the other classes."""

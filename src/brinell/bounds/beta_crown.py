@@ -24,7 +24,7 @@ from brinell.bounds._graph import Graph
 from brinell.bounds._parts import Parts
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import optimise
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, Count, NotNegative
 
 __all__ = ["BetaCrown"]
 
@@ -35,20 +35,17 @@ LARGEST = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaCrown:
+class BetaCrown(Checked):
     """Branch and bound with optimised slopes and multipliers."""
 
-    parts: int = 2_000
+    parts: Count = 2_000
     """The most parts into which one margin is split."""
-    seconds: float = 0.0
+    seconds: NotNegative = 0.0
     """The most processor time of one sample; 0 for no limit. With a limit the machine decides what stays open."""
-    batch: int = 32
+    batch: Count = 32
     """Number of parts that are split together."""
-    steps: int = 4
+    steps: Count = 4
     """Steps of Adam for each part."""
-
-    def __post_init__(self) -> None:
-        at_least(self, parts=1, seconds=0, batch=1, steps=1)
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         """(n, classes - 1): lower bounds of the margins to the other classes."""

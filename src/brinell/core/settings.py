@@ -1,8 +1,10 @@
 """Marks on the fields of requests and plugins: the kind of name in their text, and the limits of their values."""
 
 from collections.abc import Iterable
+from dataclasses import fields
+from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 MOST_COUNT = 10_000_000
 """Largest value of a setting that counts something: steps, restarts, samples. A seed may be larger."""
@@ -21,13 +23,13 @@ class Names(NamedTuple):
     """A kind of plug-in, such as model or distortion, or budgets, file, folder."""
 
 
-def mark_of(hint: Any, metadata: Iterable[Any] = ()) -> Names | None:
-    """The mark of a field, from its metadata or else from its type; None for a field that names nothing."""
-    mark = next((candidate for candidate in metadata if isinstance(candidate, Names)), None)
+def mark_of(hint: Any, metadata: Iterable[Any] = (), of: Any = Names) -> Any:
+    """The mark of a field, from its metadata or else from its type; None for a field without such a mark."""
+    mark = next((candidate for candidate in metadata if isinstance(candidate, of)), None)
     if mark is None and get_origin(hint) is Annotated:
         hint, *beside = get_args(hint)
-        return mark_of(hint, beside)
-    return mark or next(filter(None, map(mark_of, get_args(hint))), None)
+        return mark_of(hint, beside, of)
+    return mark or next(filter(None, (mark_of(part, (), of) for part in get_args(hint))), None)
 
 
 def number_type(hint: Any) -> type[int] | type[float] | None:
@@ -57,33 +59,44 @@ def is_text(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def at_least(settings: Any, **least: float) -> None:
-    """Refuse the first setting below its least value; None counts as not given."""
-    for name, smallest in least.items():
-        value = getattr(settings, name)
-        if value is not None and value < smallest:
-            raise ValueError(f"{name} is {value}; it must be at least {smallest}")
+class Range(NamedTuple):
+    """Marks a number field with the interval of its values: `Annotated[float, Range("(0, 2]")]`."""
+
+    text: str
+    """As mathematics writes it: a round bracket excludes its end."""
+
+    def check(self, name: str, value: float) -> None:
+        """Refuse a value beyond the interval."""
+        low, high = (float(end) for end in self.text[1:-1].split(","))
+        opened, closed = self.text[0] == "(", self.text[-1] == "]"
+        if not (value > low if opened else value >= low):
+            raise ValueError(f"{name} is {value}; it must be {'above' if opened else 'at least'} {low:g}")
+        if not (value <= high if closed else value < high):
+            raise ValueError(f"{name} is {value}; it must be {'at most' if closed else 'below'} {high:,g}")
 
 
-def at_most(settings: Any, **most: float) -> None:
-    """Refuse the first setting above its largest value; None counts as not given."""
-    for name, largest in most.items():
-        value = getattr(settings, name)
-        if value is not None and value > largest:
-            raise ValueError(f"{name} is {value}; it must be at most {largest:,}")
+Count = Annotated[int, Range("[1, inf)")]
+Whole = Annotated[int, Range("[0, inf)")]
+Positive = Annotated[float, Range("(0, inf)")]
+NotNegative = Annotated[float, Range("[0, inf)")]
+Fraction = Annotated[float, Range("(0, 1]")]
+Portion = Annotated[float, Range("[0, 1]")]
 
 
-def above_zero(settings: Any, *names: str) -> None:
-    """Refuse the first setting that is not above 0; None counts as not given."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"{name} is {value}; it must be above 0")
+class Checked:
+    """Base of dataclasses whose values keep to the ranges and the words that their fields list."""
+
+    def __post_init__(self) -> None:
+        of: Any = type(self)
+        for name, hint in _hints(of).items():
+            value, words = getattr(self, name), listed_words(hint)
+            if isinstance(value, int | float) and (limits := mark_of(hint, of=Range)):
+                limits.check(name, value)
+            if words and isinstance(value, str) and value not in words:
+                raise ValueError(f"{name} is {value!r}, not {' or '.join(words)}")
 
 
-def one_of(settings: Any, **choices: tuple[str, ...]) -> None:
-    """Refuse the first setting whose value is not among its choices."""
-    for name, allowed in choices.items():
-        value = getattr(settings, name)
-        if value not in allowed:
-            raise ValueError(f"{name} is {value!r}, not {' or '.join(allowed)}")
+@cache
+def _hints(of: Any) -> dict[str, Any]:
+    hints = get_type_hints(of, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(of)}

@@ -9,6 +9,7 @@ belongs into the model. Pictures without objects stay: false boxes count in them
 
 import json
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from brinell.core.bounded import MOST_SIDE
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
@@ -26,17 +27,13 @@ __all__ = ["Boxes"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boxes:
+class Boxes(Checked):
     """Pictures in images/ with the boxes of their objects."""
 
     path: str = ""
     """The folder."""
-    side: int = 0
+    side: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
     """Height and width in pixels to which pictures and boxes are stretched; 0 keeps them, which must have one size."""
-
-    def __post_init__(self) -> None:
-        at_least(self, side=0)
-        at_most(self, side=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """Read the annotations, and the size of each picture."""

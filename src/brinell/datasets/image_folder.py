@@ -7,12 +7,12 @@ names or of {"index", "name"}, gives the full list of classes; subfolders are th
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from brinell.core.bounded import MOST_SIDE
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, sizes_of
@@ -24,21 +24,17 @@ Mode = Literal["RGB", "L"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder:
+class ImageFolder(Checked):
     """Pictures in folders, or listed in labels.csv."""
 
     path: str = ""
     """The folder."""
-    size: int = 0
+    size: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
     """Resize the shorter side to this many pixels and crop the centre; 0 keeps the pictures unchanged, which must have one
     size.
     """
     mode: Mode = "RGB"
     """RGB, or L for grey."""
-
-    def __post_init__(self) -> None:
-        at_least(self, size=0)
-        at_most(self, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """List the folder and read the size of each picture."""

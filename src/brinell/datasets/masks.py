@@ -9,6 +9,7 @@ each picture) and `classes`; without `files` the sorted pictures count. 255 mark
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from PIL import Image
@@ -17,7 +18,7 @@ from brinell.core.bounded import MOST_SIDE
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
 from brinell.datasets._files import npz_array, read_error
@@ -30,19 +31,15 @@ SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masks:
+class Masks(Checked):
     """Pictures in images/ with their masks."""
 
     path: str = ""
     """The folder."""
-    side: int = 0
+    side: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 0
     """Height and width in pixels to which pictures and masks are brought; 0 keeps them, which must have one size."""
     split: str = ""
     """Use the pictures of this split alone, by the array `split` of masks.npz; by default all."""
-
-    def __post_init__(self) -> None:
-        at_least(self, side=0)
-        at_most(self, side=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """Read the masks, and the size of each picture."""

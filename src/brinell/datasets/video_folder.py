@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
@@ -26,7 +26,7 @@ from brinell.core.bounded import MOST_PIXELS, MOST_SIDE
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Checked, Count, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import read_error
@@ -46,24 +46,20 @@ class UnreadableError(SampleError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VideoFolder:
+class VideoFolder(Checked):
     """Videos in folders, or listed in labels.csv."""
 
     path: str = ""
     """The folder."""
-    frames: int = 16
+    frames: Annotated[int, Range("[1, 10000]")] = 16
     """Frames of a clip."""
-    stride: int = 2
+    stride: Count = 2
     """Distance of a clip's frames in the video; 1 takes consecutive frames."""
-    clips: int = 1
+    clips: Annotated[int, Range("[1, 10000]")] = 1
     """Number of clips of each video, at even distances; each is a separate sample."""
-    size: int = 112
+    size: Annotated[int, Range(f"[0, {MOST_SIDE}]")] = 112
     """Resize the shorter side to this many pixels and crop the centre; 0 keeps the frames unchanged, which must have one size.
     """
-
-    def __post_init__(self) -> None:
-        at_least(self, frames=1, stride=1, clips=1, size=0)
-        at_most(self, frames=10_000, clips=10_000, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """List the folder. Nothing is decoded yet, except that size=0 takes the size of the first video that opens."""

@@ -5,7 +5,7 @@ No ledger counts queries or judges success here: training must be fast, and an a
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import KINDS, Batch, Kind, Network, Streams, Threat
 from brinell.core.norms import per_sample
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, Count, Range
 
 Loss = Callable[[Tensor], Tensor]
 """(n, classes) logits to (n,) values, which an attack raises."""
@@ -24,7 +24,7 @@ ENOUGH = 10
 """Steps of an attack beyond which more steps do not prevent overfitting to it."""
 
 
-class OnGradients:
+class OnGradients(Checked):
     """Declarations of defences that follow the network's gradient: any kind of input, Linf and L2."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
@@ -32,7 +32,7 @@ class OnGradients:
     budgeted: ClassVar[bool] = True
 
 
-class WithoutBudget:
+class WithoutBudget(Checked):
     """Declarations of defences whose inputs do not depend on an eps: any kind of input, whatever eps is measured in."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
@@ -125,14 +125,10 @@ def climb(
 class ClimbsTheGradient(OnGradients):
     """A defence that attacks its network by projected gradient ascent, and learns from two answers to each input."""
 
-    steps: int = 10
+    steps: Count = 10
     """Gradient steps of the attack."""
-    step_size: float | None = None
+    step_size: Annotated[float, Range("(0, 2]")] | None = None
     """Length of a step as a fraction of eps; none means 2.5 / steps."""
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        check_step_size(self.step_size)
 
     def climb(self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss) -> Tensor:
         """(n, *shape) the last iterate from `start`."""
@@ -149,16 +145,6 @@ class ClimbsTheGradient(OnGradients):
         names = [field.name for field in fields(self) if field.name not in ("steps", "step_size")]
         settings = [f"{name}={getattr(self, name)!r}" for name in names]
         return f"{type(self).__name__.lower()}({','.join([*settings, f'steps={min(2 * self.steps, ENOUGH)}'])})"
-
-
-def check_step_size(step_size: float | None) -> None:
-    """Refuse a length with which no attack can go anywhere.
-
-    Raises:
-        ValueError: it is out of range.
-    """
-    if step_size is not None and not 0 < step_size <= 2:
-        raise ValueError(f"step_size is {step_size}, a fraction of eps above 0 and at most 2")
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:

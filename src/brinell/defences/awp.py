@@ -19,24 +19,21 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Kind
-from brinell.core.settings import above_zero
+from brinell.core.settings import Checked, Positive
 
 __all__ = ["AWP"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AWP:
+class AWP(Checked):
     """Perturb the weights to increase the loss during an update; combines with any other recipe."""
 
-    gamma: float = 0.01
+    gamma: Positive = 0.01
     """Length of the move of each layer, as a share of the norm of its weights; the paper takes 0.005 with TRADES."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
     budgeted: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        above_zero(self, "gamma")
 
     @contextmanager
     def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> Iterator[None]:

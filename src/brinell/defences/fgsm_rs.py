@@ -8,12 +8,14 @@ Deviations: the attack meets the network in evaluation mode.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, OnGradients, check_step_size, climb, cross_entropy, noise
+from brinell.core.settings import Range
+from brinell.defences._steps import LearnsTheWorst, OnGradients, climb, cross_entropy, noise
 
 __all__ = ["FGSMRS"]
 
@@ -22,13 +24,10 @@ __all__ = ["FGSMRS"]
 class FGSMRS(OnGradients, LearnsTheWorst):
     """Learn from one clipped gradient step that begins at a random point of the ball."""
 
-    step_size: float = 1.25
+    step_size: Annotated[float, Range("(0, 2]")] = 1.25
     """Length of the step as a multiple of eps (alpha)."""
 
     distances = frozenset({"linf"})
-
-    def __post_init__(self) -> None:
-        check_step_size(self.step_size)
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """A uniform point of the cube, one step, clipped."""

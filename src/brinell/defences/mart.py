@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.core.settings import above_zero
+from brinell.core.settings import Positive
 from brinell.defences._steps import ClimbsTheGradient, cross_entropy, divergence, start_near
 
 __all__ = ["MART"]
@@ -29,12 +29,8 @@ SLACK = 1e-4
 class MART(ClimbsTheGradient):
     """Learn adversarial inputs by a boosted cross-entropy, and unsure ones to be answered alike."""
 
-    weight: float = 5.0
+    weight: Positive = 5.0
     """Weight of the divergence (lambda)."""
-
-    def __post_init__(self) -> None:
-        above_zero(self, "weight")
-        super().__post_init__()
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """PGD on the cross-entropy, from close to the clean input."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.core.settings import above_zero
+from brinell.core.settings import Positive
 from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, noise, restore_fixed, stepped
 
 __all__ = ["NFGSM"]
@@ -25,15 +25,12 @@ __all__ = ["NFGSM"]
 class NFGSM(OnGradients, LearnsTheWorst):
     """Learn from one gradient step that begins at strong noise; about twice the time of plain training."""
 
-    noise: float = 2.0
+    noise: Positive = 2.0
     """The noise (k of the paper): a cube of this many times eps."""
-    step_size: float = 1.0
+    step_size: Positive = 1.0
     """Length of the step as a multiple of eps (alpha)."""
 
     distances = frozenset({"linf"})
-
-    def __post_init__(self) -> None:
-        above_zero(self, "noise", "step_size")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """Noise, one step, and both kept."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
+from brinell.core.settings import Count
 from brinell.defences._steps import ClimbsTheGradient, LearnsTheWorst, cross_entropy, noise
 
 __all__ = ["PGD"]
@@ -22,7 +23,7 @@ __all__ = ["PGD"]
 class PGD(ClimbsTheGradient, LearnsTheWorst):
     """Learn from the last iterate of projected gradient ascent on the cross-entropy."""
 
-    steps: int = 7
+    steps: Count = 7
     """Gradient steps of the attack."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:

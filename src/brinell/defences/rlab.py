@@ -18,7 +18,7 @@ from brinell.core.contracts import Access, Batch, Distortion, Domain, Network, S
 from brinell.core.ledger import Ledger
 from brinell.core.model import ModelInfo
 from brinell.core.patches import AXES, PatchGrid, sides
-from brinell.core.settings import at_least
+from brinell.core.settings import Count
 from brinell.defences._steps import OnGradients
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, choose_policy, find_agent
@@ -52,13 +52,13 @@ class RLAB(OnGradients):
     """Names of the distortions to place on patches, joined by +."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis; 0: 64, 16 x 16 or 8**3 patches in all."""
-    steps: int = 20
+    steps: Count = 20
     """Queries of RLAB about each input at most, after the one about the clean input."""
-    draws: int = 4
+    draws: Count = 4
     """Versions of each random distortion to choose from."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, draws=1)
+        super().__post_init__()
         if not self.distortions:
             raise ValueError("there are no distortions: name at least one")
         if blind := [type(distortion).__name__ for distortion in self.distortions if distortion.access == Access.GRADIENTS]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.core.settings import above_zero
+from brinell.core.settings import Positive
 from brinell.defences._steps import ClimbsTheGradient, divergence, start_near
 
 __all__ = ["TRADES"]
@@ -28,12 +28,8 @@ __all__ = ["TRADES"]
 class TRADES(ClimbsTheGradient):
     """Learn the clean inputs, and to answer alike around them."""
 
-    beta: float = 6.0
+    beta: Positive = 6.0
     """Weight of the divergence (1 / lambda of the paper): larger is more robust and less accurate."""
-
-    def __post_init__(self) -> None:
-        above_zero(self, "beta")
-        super().__post_init__()
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """Inputs whose predictions differ most from the prediction for the clean input."""

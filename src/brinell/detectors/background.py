@@ -8,32 +8,29 @@ Our own; the observation is that of the studies that ask which budgets are perce
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from brinell.core.contracts import Access, Kind, Model, Suspicion
 from brinell.core.errors import RequestError
+from brinell.core.settings import Checked, Fraction, Range
 from brinell.detectors._background import BINS, SHARE, most_frequent
 
 __all__ = ["Background"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background:
+class Background(Checked):
     """Share of values that lie near the background of the data without being it."""
 
-    tolerance: float = 0.5
+    tolerance: Fraction = 0.5
     """Values farther from the background than this share of the range belong to what is shown."""
-    least: float = SHARE
+    least: Annotated[float, Range("(0, 1)")] = SHARE
     """Share of all clean values that must be the background for there to be one."""
 
     access: ClassVar[Access] = Access.LABELS
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.tolerance <= 1 or not 0 < self.least < 1:
-            raise ValueError(f"near={self.tolerance} and least={self.least} must lie between 0 and 1")
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Find the value that each channel has most often.

@@ -9,7 +9,7 @@ axis of one dimension for signals. Rounding passes gradients straight through, s
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Access, Domain, Kind, Model, Suspicion
 from brinell.core.model import ask
+from brinell.core.settings import Checked, Count, Range
 
 __all__ = ["FeatureSqueezing"]
 
@@ -27,20 +28,16 @@ CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureSqueezing:
+class FeatureSqueezing(Checked):
     """Largest change of the probabilities when the input loses bits or goes through a median filter."""
 
-    bits: int = 0
+    bits: Annotated[int, Range(f"[0, {MOST}]")] = 0
     """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of clean accuracy."""
-    window: int = 2
+    window: Count = 2
     """Side of the median filter; 1 for none."""
 
     access: ClassVar[Access] = Access.SCORES
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.bits <= MOST or self.window < 1:
-            raise ValueError(f"bits={self.bits} must be 0 to {MOST}, and window={self.window} at least 1")
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Choose the number of bits, unless it is given."""

@@ -10,13 +10,14 @@ that shows no features is judged on its logits.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Kind, Model, Suspicion
 from brinell.core.model import ask
+from brinell.core.settings import Checked, Range
 
 __all__ = ["Mahalanobis"]
 
@@ -24,18 +25,14 @@ CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mahalanobis:
+class Mahalanobis(Checked):
     """Distance of the features to the nearest class mean, in units of the spread within classes."""
 
-    shrinkage: float = 0.01
+    shrinkage: Annotated[float, Range("(0, 1)")] = 0.01
     """Share of the mean variance that is added to every variance."""
 
     access: ClassVar[Access] = Access.SCORES
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.shrinkage < 1:
-            raise ValueError(f"shrinkage={self.shrinkage} must lie between 0 and 1")
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Class means and the shared covariance."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Kind, Streams
 from brinell.core.norms import per_sample as per_sample
 from brinell.core.record import Array
-from brinell.core.settings import Suite, above_zero
+from brinell.core.settings import Checked, Positive, Suite
 
 SIDES = (32, 224)
 """Sides of the photographs on which scales are calibrated: CIFAR-10 and ImageNet."""
@@ -61,7 +61,7 @@ class Scale:
         return parameters
 
 
-class Drawn(ABC):
+class Drawn(Checked, ABC):
     """A distortion that needs no model and has a fixed number of versions, or endless ones."""
 
     domains: ClassVar[frozenset[Kind]]
@@ -99,13 +99,10 @@ class Scaled(Drawn):
 class Sampled(Scaled):
     """A random distortion of signals that goes by the rate at which they were sampled."""
 
-    rate: float = 125.0
+    rate: Positive = 125.0
     """Values per second of the signals."""
 
     domains = frozenset({"signal"})
-
-    def __post_init__(self) -> None:
-        above_zero(self, "rate")
 
 
 def frame(x: Tensor) -> tuple[int, ...]:

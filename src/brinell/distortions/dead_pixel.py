@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Streams
+from brinell.core.settings import Portion
 from brinell.distortions._shared import Scale, Scaled, frame, per_sample
 
 __all__ = ["DeadPixel"]
@@ -18,16 +19,12 @@ __all__ = ["DeadPixel"]
 class DeadPixel(Scaled):
     """Random places lose what they hold."""
 
-    value: float = 0.0
+    value: Portion = 0.0
     """Value of a dead pixel, from 0 (the lower bound) to 1 (the upper bound)."""
 
     domains = frozenset(KINDS)
     scale = Scale(small=(0.008, 0.017, 0.035, 0.075, 0.16), large=(0.014, 0.035, 0.093, 0.24, 0.47))
     """Share of the places that are dead."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.value <= 1:
-            raise ValueError(f"value is {self.value}; it must be between 0 and 1")
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` with this share (n,) of its places dead. A larger share adds to the places of a smaller one."""

@@ -10,26 +10,23 @@ from typing import ClassVar
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.core.settings import above_zero
+from brinell.core.settings import Checked, Positive
 from brinell.distortions._shared import Scale, per_sample
 
 __all__ = ["GradientSign"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientSign:
+class GradientSign(Checked):
     """A step of fixed size along the sign of the gradient."""
 
-    factor: float = 1.0
+    factor: Positive = 1.0
     """Multiplies the step."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     access: ClassVar[Access] = Access.GRADIENTS
     scale: ClassVar[Scale] = Scale(small=(0.031, 0.048, 0.073, 0.11, 0.17), large=(0.044, 0.072, 0.12, 0.19, 0.3))
     """The step, as a share of the range."""
-
-    def __post_init__(self) -> None:
-        above_zero(self, "factor")
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """One: nothing is random."""

@@ -27,6 +27,7 @@ class MainsHum(Sampled):
     """Amplitude of the wave, as a share of the range."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.frequency < self.rate / 2:
             raise ValueError(
                 f"frequency is {self.frequency:g} and rate {self.rate:g}; it must lie between 0 and half the rate, above which "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.core.settings import above_zero
+from brinell.core.settings import Checked, Positive
 from brinell.distortions._shared import Scale, per_sample
 
 __all__ = ["SignedPatch"]
@@ -23,19 +23,16 @@ CHANNELS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignedPatch:
+class SignedPatch(Checked):
     """A constant of either sign on each channel; every combination of signs is a version."""
 
-    factor: float = 1.0
+    factor: Positive = 1.0
     """Multiplies the constant."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     access: ClassVar[Access] = Access.LABELS
     scale: ClassVar[Scale] = Scale(small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24))
     """The constant, as a share of the range."""
-
-    def __post_init__(self) -> None:
-        above_zero(self, "factor")
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Two to the number of channels, 16 at most."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, NotNegative
 from brinell.explainers._asking import places_of
 from brinell.explainers._cells import smooth_maps
 
@@ -17,17 +17,14 @@ __all__ = ["Centre"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Centre:
+class Centre(Checked):
     """Nearness to the middle (a control)."""
 
-    look: float = 0.0
+    look: NotNegative = 0.0
     """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
 
     access = Access.LABELS
     domains = frozenset({"image", "signal", "video"})
-
-    def __post_init__(self) -> None:
-        at_least(self, look=0)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 1 in the middle and less the farther from it, each side counted as 1. Asks nothing."""

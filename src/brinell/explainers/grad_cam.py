@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
 from brinell.core.errors import RequestError
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, NotNegative
 from brinell.explainers._asking import class_logit, places_of, resized
 from brinell.explainers._cells import smooth_maps
 
@@ -30,19 +30,16 @@ MOST_EXTRA = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradCAM:
+class GradCAM(Checked):
     """Activations of a layer weighted by their gradients (Grad-CAM)."""
 
     layer: str = ""
     """Name of the layer as the module has it, such as features.12; by default the last one that fits."""
-    look: float = 0.0
+    look: NotNegative = 0.0
     """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
-
-    def __post_init__(self) -> None:
-        at_least(self, look=0)
 
     def attach(self, module: nn.Module, domain: Domain) -> Explainer:
         """The explainer for this network.

@@ -12,27 +12,23 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Checked, Count
 from brinell.explainers._asking import class_logit, hidden_fill, over_channels
 
 __all__ = ["IntegratedGradients"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegratedGradients:
+class IntegratedGradients(Checked):
     """Gradients integrated from a baseline to the input."""
 
-    steps: int = 32
+    steps: Count = 32
     """Points on the way."""
     fill: Literal["low", "blur"] = "low"
     """Baseline of the path: the lower bounds (black, for an image), or the blurred input."""
 
     access = Access.GRADIENTS
     domains = frozenset(KINDS)
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1)
-        one_of(self, fill=("low", "blur"))
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 0 or more. `steps` forwards and backwards."""

@@ -7,34 +7,34 @@ queries, and the blurred input replaces hidden patches.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Checked, Positive, Range
 from brinell.explainers._asking import class_probability, hidden_fill, masked_values, places_of
 
 __all__ = ["KernelSHAP"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelSHAP:
+class KernelSHAP(Checked):
     """Shapley values of patches by weighted regression (KernelSHAP)."""
 
-    subsets: int = 498
+    subsets: Annotated[int, Range("[2, inf)")] = 498
     """Subsets of patches, one query each; an even number."""
-    patches: int = 49
+    patches: Annotated[int, Range("[2, inf)")] = 49
     """Approximate number of patches."""
-    ridge: float = 1e-3
+    ridge: Positive = 1e-3
     """Ridge of the regression, as a share of the number of subsets."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
 
     def __post_init__(self) -> None:
-        at_least(self, subsets=2, patches=2)
-        above_zero(self, "ridge")
+        super().__post_init__()
         if self.subsets % 2:
             raise ValueError(f"subsets is {self.subsets}; it must be even, since each is asked about with its complement")
 

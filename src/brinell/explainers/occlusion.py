@@ -11,24 +11,21 @@ from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.patches import PatchGrid
-from brinell.core.settings import at_least
+from brinell.core.settings import Checked, Count
 from brinell.explainers._asking import clean_value, hidden_fill, masked_values, places_of
 
 __all__ = ["Occlusion"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occlusion:
+class Occlusion(Checked):
     """Probability lost when a window is hidden."""
 
-    windows: int = 14
+    windows: Count = 14
     """Windows along each axis of an image; of signals their square, of videos so many that there are as many in all."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
-
-    def __post_init__(self) -> None:
-        at_least(self, windows=1)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places). Asks one question for each window, and one about the clean input."""

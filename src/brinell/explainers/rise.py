@@ -8,39 +8,33 @@ weight that each place had, so that masks need not be of one size.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Checked, Count, Range
 from brinell.explainers._asking import hidden_fill, masked_values, places_of, resized
 
 __all__ = ["RISE"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RISE:
+class RISE(Checked):
     """Random masks weighted by the class's probability (RISE)."""
 
-    masks: int = 500
+    masks: Count = 500
     """Random masks, a question each."""
-    cells: int = 7
+    cells: Count = 7
     """Cells of a mask along each axis."""
-    keep_probability: float = 0.5
+    keep_probability: Annotated[float, Range("(0, 1)")] = 0.5
     """Probability that a cell shows."""
     fill: Literal["blur", "grey"] = "blur"
     """Values of the places that a mask hides."""
 
     access = Access.SCORES
     domains = frozenset({"image", "signal", "video"})
-
-    def __post_init__(self) -> None:
-        at_least(self, masks=1, cells=1)
-        one_of(self, fill=("blur", "grey"))
-        if not 0 < self.keep_probability < 1:
-            raise ValueError(f"keep_probability is {self.keep_probability}; it must be between 0 and 1")
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places). Asks `masks` questions."""

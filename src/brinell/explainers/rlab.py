@@ -17,13 +17,13 @@ places, and all answers are fitted at once. No query applies a distortion.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Checked, NotNegative, Range
 from brinell.explainers._asking import class_evidence, hidden_fill, masked_values
 from brinell.explainers._cells import Cells, bilateral_filter, covariance
 
@@ -42,24 +42,20 @@ NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLAB:
+class RLAB(Checked):
     """Weights of cells from queries that show and hide random regions (RLAB)."""
 
-    questions: int = 256
+    questions: Annotated[int, Range("[4, inf)")] = 256
     """Queries about each input: half of them show a region, half of them hide it."""
-    cells: int = 784
+    cells: Annotated[int, Range("[2, inf)")] = 784
     """Approximate maximum number of cells in the map."""
     prior: Literal["fitted", "broad"] = "fitted"
     """fitted: explains what the model follows; broad: locates the object."""
-    look: float = 0.12
+    look: NotNegative = 0.12
     """Colour scale of the bilateral filter of the broad prior, in shares of the input's standard deviation; 0 turns it off."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
-
-    def __post_init__(self) -> None:
-        at_least(self, questions=4, cells=2, look=0)
-        one_of(self, prior=("fitted", "broad"))
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """Maps, (n, *places). Costs `questions` forwards."""

@@ -10,27 +10,23 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Checked, Count, Positive
 from brinell.explainers._asking import class_logit, over_channels
 
 __all__ = ["SmoothGrad"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmoothGrad:
+class SmoothGrad(Checked):
     """Absolute gradients averaged over noise (SmoothGrad)."""
 
-    copies: int = 25
+    copies: Count = 25
     """Noisy copies."""
-    noise: float = 0.15
+    noise: Positive = 0.15
     """Standard deviation of the noise, in shares of the width of the bounds."""
 
     access = Access.GRADIENTS
     domains = frozenset(KINDS)
-
-    def __post_init__(self) -> None:
-        at_least(self, copies=1)
-        above_zero(self, "noise")
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 0 or more. `copies` forwards and backwards."""

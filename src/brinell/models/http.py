@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,7 +26,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import Model, ModelInfo, as_logits
-from brinell.core.settings import above_zero, at_least, at_most
+from brinell.core.settings import Checked, NotNegative, Positive, Range
 from brinell.core.version import VERSION
 from brinell.models._answers import Kind, LogitModel, logits_of_labels, random_inputs
 from brinell.models._torch_model import affine
@@ -63,7 +63,7 @@ class BusyError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Http:
+class Http(Checked):
     """A model behind a server of the Open Inference Protocol (KServe, Triton, OpenVINO Model Server, MLServer)."""
 
     path: str = ""
@@ -74,7 +74,7 @@ class Http:
     """Environment variable that holds a bearer token, if the server requires one; its name begins with BRINELL_."""
     answers: Kind | Literal["labels"] | None = None
     """Kind of the answers: labels, or scores such as logits or probabilities; by default inferred from the answers."""
-    classes: int | None = None
+    classes: Annotated[int, Range("[2, 100000]")] | None = None
     """Number of classes; required if the server answers labels only, otherwise checked."""
     input: str = ""
     """Name of the input; by default the only one in the model's metadata."""
@@ -90,21 +90,19 @@ class Http:
     """Values to subtract from each channel after that, joined by `+`."""
     std: tuple[float, ...] = ()
     """Values by which to divide each channel after that, joined by `+`."""
-    rows: int = 64
+    rows: Annotated[int, Range("[1, 100000]")] = 64
     """Maximum number of inputs per request."""
-    concurrency: int = 4
+    concurrency: Annotated[int, Range("[1, 256]")] = 4
     """Maximum number of requests in flight."""
-    timeout: float = 30.0
+    timeout: Positive = 30.0
     """Seconds without a byte after which an attempt is given up."""
-    retries: int = 5
+    retries: Annotated[int, Range("[0, 1000]")] = 5
     """Attempts after the first before the server counts as unreachable."""
-    backoff: float = 0.5
+    backoff: NotNegative = 0.5
     """Seconds before the second attempt; each further wait is twice as long."""
 
     def __post_init__(self) -> None:
-        at_least(self, rows=1, concurrency=1, retries=0, backoff=0, classes=2)
-        at_most(self, rows=100_000, concurrency=256, retries=1000, classes=100_000)
-        above_zero(self, "timeout")
+        super().__post_init__()
         if self.token_env and not self.token_env.startswith("BRINELL_"):
             raise ValueError(
                 f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the "

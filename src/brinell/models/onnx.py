@@ -13,7 +13,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.file_content import check_graph
 from brinell.core.model import Model
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Checked, Range
 from brinell.core.user_files import existing_path
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_of_json
@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Onnx:
+class Onnx(Checked):
     """A network in ONNX, answered by ONNX Runtime."""
 
     path: str = ""
@@ -63,14 +63,13 @@ class Onnx:
     pixels and then a score from 0 to 1 for each class, before suppression."""
     bgr: bool = False
     """The file takes the channels in reverse order, blue first; mean and std are those of red, green and blue."""
-    threads: int = 1
+    threads: Annotated[int, Range("[1, 1024]")] = 1
     """Threads of ONNX Runtime."""
     name: str = ""
     """Name in reports; by default the stem of the file."""
 
     def __post_init__(self) -> None:
-        at_least(self, threads=1)
-        at_most(self, threads=1024)
+        super().__post_init__()
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 

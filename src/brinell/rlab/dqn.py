@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.errors import ContractError, RequestError
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Checked, Count, NotNegative, Positive, Whole
 from brinell.rlab.episodes import Action, Observation, Step, mapped
 from brinell.rlab.policy import Heads, best, gumbel, worth
 
@@ -169,44 +169,39 @@ def _kept_as(tensor: Tensor) -> torch.dtype:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNSettings:
+class DQNSettings(Checked):
     """How DQN learns."""
 
-    gamma: float = 0.98
+    gamma: NotNegative = 0.98
     """Discount of one step."""
-    n_step: int = 3
+    n_step: Count = 3
     """Rewards that are summed before the rest is estimated."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Of Adam."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Transitions of one gradient step."""
-    updates: int = 2
+    updates: Count = 2
     """Gradient steps after each step of all slots."""
-    warm_up: int = 640
+    warm_up: Whole = 640
     """Steps of single slots before the first gradient step, all of them exploring as at the start."""
-    target_every: int = 200
+    target_every: Count = 200
     """Gradient steps from one copy of the network to the next."""
-    epsilon_start: float = 0.2
+    epsilon_start: NotNegative = 0.2
     """Probability, at first, that a branch acts at random."""
-    epsilon_end: float = 0.05
+    epsilon_end: NotNegative = 0.05
     """The same in the end."""
-    epsilon_steps: int = 20_000
+    epsilon_steps: Whole = 20_000
     """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
-    temperature: float = 0.0
+    temperature: NotNegative = 0.0
     """Above 0: options that are not random are drawn in proportion to exp(advantage / temperature)."""
-    huber: float = 1.0
+    huber: Positive = 1.0
     """Error above which the loss grows linearly."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest norm of a gradient."""
     capacity: int = 100_000
     """Most states in the replay memory."""
     memory: int = 2**29
     """Most bytes in the replay memory."""
-
-    def __post_init__(self) -> None:
-        at_least(self, n_step=1, batch_size=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
-        at_least(self, gamma=0, epsilon_start=0, epsilon_end=0)
-        above_zero(self, "learning_rate", "huber", "clip")
 
     def epsilon(self, steps: int) -> float:
         """The probability of a random action after so many steps."""

@@ -11,7 +11,7 @@ kept gains, and every query has a price, so that no agent learns to put off the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, Protocol, Self, get_args
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from brinell.core.contracts import Remark
 from brinell.core.criterion import Criterion, Probability, Targeted
 from brinell.core.intervals import wilson
 from brinell.core.patches import PatchGrid
-from brinell.core.settings import at_least, one_of
+from brinell.core.settings import Checked, Count, Fraction, NotNegative, Portion, Whole
 from brinell.core.streams import Streams
 from brinell.rlab.distort import CLEAN, Variant
 from brinell.rlab.prior import FEATURES, Prior
@@ -107,34 +107,28 @@ CLOSER = 1 / 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Checked):
     """How an episode goes."""
 
-    steps: int = 1000
+    steps: Count = 1000
     """Queries after the first one until an episode is given up."""
-    p_init: float = 0.5
+    p_init: Fraction = 0.5
     """Share of the patches that the first steps change."""
-    removals: float = 0.5
+    removals: Portion = 0.5
     """How many patches a step may clear, as a share of those it changes; 0 only adds."""
-    temperature: float = 0.3
+    temperature: NotNegative = 0.3
     """How far chance moves the choice of a variant, in deviations of what is not known about it."""
-    candidates: int = 4
+    candidates: Count = 4
     """Patches that are compared for each one that a step changes: those of the best predictions are changed."""
-    offers: int = 32
+    offers: Count = 32
     """Variants that are compared for a patch in one step."""
-    patience: int = 50
+    patience: Whole = 50
     """Queries without a gain after which an episode is stuck; 0 for never."""
-    refine: int | None = 0
+    refine: Whole | None = 0
     """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
     quarter of all steps brings one."""
     reward: RewardName = "margin"
     """Reward of a step: margin or dilution."""
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, candidates=1, offers=1, refine=0, patience=0)
-        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
-            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
-        one_of(self, reward=get_args(RewardName))
 
     def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""

@@ -23,7 +23,7 @@ from brinell.core.intervals import CONFIDENCE, deviations
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Oracle
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Checked, Count, Positive, Whole
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import CONTROL, DEFAULT, GREEDY, OWN, Agent, choose_policy, find_agent
@@ -56,25 +56,21 @@ Peer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """How an agent is trained."""
 
-    probes: int = 16
+    probes: Whole = 16
     """Random distortions of each input for the prior; 0 leaves it as it is."""
-    fits: int = 800
+    fits: Count = 800
     """Gradient steps on the prior."""
-    seconds: float = 600.0
+    seconds: Positive = 600.0
     """Wall time that the network may learn for."""
     steps: int | None = None
     """Steps of single slots that it may learn for; None for no such end, 0 to fit the prior alone."""
-    slots: int = 64
+    slots: Count = 64
     """Episodes that run at once, or as many as there are inputs."""
     seed: int = 0
     """Of everything random."""
-
-    def __post_init__(self) -> None:
-        at_least(self, probes=0, fits=1, slots=1)
-        above_zero(self, "seconds")
 
 
 class Report(NamedTuple):

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.intervals import clopper_pearson_low
 from brinell.core.model import Model, ask
 from brinell.core.record import Array
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import Checked, Count, Positive, Range
 from brinell.core.streams import token
 
 CHUNK, LEAST = 2**20, 16
@@ -35,24 +36,21 @@ Counter = Callable[[Tensor], Array]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Smoothing:
+class Smoothing(Checked):
     """Randomised smoothing."""
 
-    sigma: float = 0.25
+    sigma: Positive = 0.25
     """Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy."""
-    draws: int = 10_000
+    draws: Annotated[int, Range("[2, inf)")] = 10_000
     """Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at most 2.46, 3.20 and 3.81 times
     sigma for 1,000, 10,000 and 100,000 at alpha 0.001."""
-    first: int = 100
+    first: Count = 100
     """Other noisy inputs, by which the class is chosen."""
-    alpha: float = 0.001
+    alpha: Annotated[float, Range("(0, 0.5)")] = 0.001
     """Largest probability that a radius is too large, for each sample."""
 
     def __post_init__(self) -> None:
-        above_zero(self, "sigma", "alpha")
-        at_least(self, draws=2, first=1)
-        if self.alpha >= 0.5:
-            raise ValueError(f"alpha is {self.alpha}; it must be below 0.5")
+        super().__post_init__()
         if not self.largest:
             least = math.floor(math.log(self.alpha) / math.log(0.5)) + 1
             raise ValueError(f"{self.draws} draws cannot tell any class at alpha {self.alpha:g}: {least} are the least")
