@@ -25,6 +25,7 @@ from brinell.engine import estimate
 from brinell.engine.attack_names import CASCADES
 from brinell.store.run import LAYOUT, Run
 from brinell.studies import register
+from brinell.studies.audit import request
 from brinell.studies.kit import GROUPS
 
 # Every verb
@@ -51,29 +52,31 @@ def ticking(monkeypatch):
     monkeypatch.setattr(estimate, "clock", lambda: next(ticks) * 1e-3)
 
 
-def test_dry_run_keeps_nothing(good, work, tmp_path, ask, capsys, ticking):
+def test_dry_run_keeps_nothing(good, work, tmp_path, ask, capsys, ticking, monkeypatch):
     """The estimate of 24 samples is made on all of them, so that its passes are those of the run."""
-    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1"), schema="plan")
+    monkeypatch.setattr(request, "CALIBRATION", 1.0)
+    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
     (estimate,) = answer["estimates"]
     assert estimate["samples"] == 24 and estimate["seconds"] > 0
     _, run = ask("audit", "--resume", "--out", good)
     assert estimate["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
     assert [cell["passes"] for cell in answer["cells"]] == [record["forwards"] + record["backwards"] for record in run["stages"]]
-    assert cli(audit_arguments(work, tmp_path / "third", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
 
 
-def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys):
-    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "0"), schema="plan")
+def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys, monkeypatch):
+    monkeypatch.setattr(request, "CALIBRATION", 0)
+    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists() and answer["estimates"] == []
     assert [cell["stage"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
     assert answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1
-    assert cli(audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "0")) == 0
+    assert cli(audit_arguments(work, tmp_path / "run", "--dry-run")) == 0
     assert "nothing was computed" in capsys.readouterr().out
 
 
-def test_cost_at_most_is_at_most(good, work, ask):
-    _, planned = ask(*audit_arguments(work, "unused", "--dry-run", "--calibrate", "0"), schema="plan")
+def test_cost_at_most_is_at_most(good, work, ask, monkeypatch):
+    monkeypatch.setattr(request, "CALIBRATION", 0)
+    _, planned = ask(*audit_arguments(work, "unused", "--dry-run"), schema="plan")
     records = Run.open(good).records()
     for cell in planned["cells"]:
         rows = records.attack == cell["stage"]
@@ -284,7 +287,7 @@ def test_brinell_alone_greets(capsys):
     assert len(command_names) == 4 and set(command_names) <= set(register.entries())
 
 
-MOST_OPTIONS = 257
+MOST_OPTIONS = 244
 """Options over all verbs."""
 
 

@@ -36,7 +36,7 @@ def right(name, runs):
     settings = {
         "attack": {"model": net, "x": X, "y": Y, "attack": "fgsm", "eps": 0.1},
         "audit": in_memory | {"eps": 0.1, "attack": "fgsm"},
-        "benchmark": in_memory | {"steps": 4, "refine": 2, "patch": 4, "stride": 4},
+        "benchmark": in_memory | {"steps": 4, "refine": 2, "patch": 4},
         "claim": {"run": runs[0]},
         "board": {"folder": runs[0]},
         "certify": in_memory | {"eps": 0.02, "attack": "fgsm", "method": "crown", "samples": 4},

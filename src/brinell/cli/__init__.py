@@ -41,13 +41,17 @@ PANELS = {
 """The verbs as the help lists them; those of installed packages follow."""
 
 
+COMMON = ("version", "quiet", "verbose", "trust", "on")
+"""Options of the root that the help lists."""
+
+
 class Verbs(TyperGroup):
     """The group of all commands, listed by panel."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the panels, and the options without those that install completion."""
+        """Write the panels and the options."""
         self.format_commands(ctx, formatter)
-        records = (option.get_help_record(ctx) for option in self.get_params(ctx) if "completion" not in option.name)
+        records = (option.get_help_record(ctx) for option in self.get_params(ctx) if option.name in COMMON)
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record])
 
@@ -105,8 +109,9 @@ def _root(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every stage; show the trace of a failure.")] = False,
     trust: Annotated[Path | None, typer.Option(metavar="DIR", help="Use the code and files that a folder names.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="ray", help="Let Ray work, here or as ray:ADDRESS on a cluster.")] = None,
 ) -> None:
-    ROOT.quiet, ROOT.verbose, ROOT.trust = quiet, verbose, None if trust is None else user_path(trust)
+    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = quiet, verbose, None if trust is None else user_path(trust), on
 
 
 def main() -> None:
@@ -128,7 +133,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
-    ROOT.quiet, ROOT.verbose, ROOT.trust = False, False, None
+    ROOT.quiet, ROOT.verbose, ROOT.trust, ROOT.on = False, False, None, None
     if not arguments:
         show(GREETING)
         return 0

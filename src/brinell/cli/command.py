@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from brinell.cli.options import ON, ROOT, Json, say, show, show_json
+from brinell.cli.options import ROOT, Json, say, show, show_json
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
@@ -41,7 +41,6 @@ class Command:
     out: Path | None
     resume: bool
     json: bool
-    on: str | None = None
     resume_command: str = field(default="", init=False)
     """Command that resumes an interrupted run; empty until there is something to resume."""
 
@@ -77,10 +76,16 @@ class Command:
                 out=self.out,
                 resume=self.resume,
                 trust=ROOT.trust,
-                on=self.on,
+                on=self._workers(),
                 begin=lambda path: self._begin(request, path),
             )
             return carry_out(call)
+
+    def _workers(self) -> str | None:
+        """Where workers run, which only some verbs have."""
+        if ROOT.on is not None and not self.study.workers:
+            raise RequestError(f"brinell {self.study.command} has no work for workers: leave {option('on')} out")
+        return ROOT.on
 
     def _answer(self, result: Any) -> int:
         """Print the result; returns the exit code."""
@@ -148,7 +153,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
 
     def command(**words: Any) -> int:
-        file, out, resume, json, on = (words.pop(name, None) for name in ("file", "out", "resume", "json", "on"))
+        file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
         file, out = (None if path is None else user_path(path) for path in (file, out))
         first = next(iter(study.positional), "")
         value_of_first = words.get(first, "")
@@ -160,7 +165,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
-        return Command(study, values, options, file, out, bool(resume), bool(json), on).execute()
+        return Command(study, values, options, file, out, bool(resume), bool(json)).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study)]
     command.__doc__ = help
@@ -188,8 +193,6 @@ def _settings(study: Study) -> Iterator[inspect.Parameter]:
     yield from itertools.islice(own.values(), FIRST - 2, None)
     if study.resume:
         yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
-    if study.workers:
-        yield _parameter("on", str | None, typer.Option(metavar="SYSTEM", help=ON), None)
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:

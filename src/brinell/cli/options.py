@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from brinell.core.outward import printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
-ON = "Let workers on Ray do the work: ray (on this machine) or ray:ADDRESS (a cluster); with --device cuda each has a GPU."
 
 
 @dataclass
@@ -24,6 +23,7 @@ class Root:
     quiet: bool = False
     verbose: bool = False
     trust: Path | None = None
+    on: str | None = None
 
 
 ROOT = Root()
@@ -34,7 +34,7 @@ def verb_of(arguments: Sequence[str]) -> str:
     """The first word that is no option of the root; empty for none."""
     words = iter(arguments)
     for word in words:
-        if word == "--trust":
+        if word in ("--trust", "--on"):
             next(words, None)
         elif not word.startswith("-"):
             return word

@@ -120,7 +120,7 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
 
 def test_card_and_manifest(benchmark_set, work):
     card = (benchmark_set / "README.md").read_text()
-    assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card and "| 40 | 0 | 11 | – |" in card
+    assert card.startswith("---\nlicense: unknown\n") and str(work) not in card and "| 40 | 0 | 11 | – |" in card
     assert "**11 of 12 samples have an input at which the model is wrong.**" in card and "| misclassified | 1 |" in card
     manifest = json.loads((benchmark_set / "manifest.json").read_text())
     assert manifest["facts"]["levels"] == [1, 2, 40]

@@ -62,7 +62,7 @@ def test_the_crafted_change_by_hand(tmp_path):
     """With black and white pictures, Linf adds eps to black and cannot change white; L2 moves black by eps along the diagonal."""
     x = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)] * 4)
     data = from_arrays(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
-    new_review(tmp_path / "r", data, norm="l2", eps="0.4", trials=8, catch=0.25)
+    new_review(tmp_path / "r", data, norm="l2", eps="0.4", trials=8)
     trials = trials_of(tmp_path / "r")
     for label, eps, clean, changed in zip(trials.label, trials.eps, *pairs_of(tmp_path / "r"), strict=True):
         if eps:
@@ -181,7 +181,7 @@ def test_a_whole_review(tmp_path):
 @pytest.mark.browser
 def test_in_a_browser(tmp_path):
     folder = tmp_path / "r"
-    new_review(folder, trials=4, catch=0.25)
+    new_review(folder, trials=4)
     with chromium() as browser:
         tab = browser.new_page()
         complaints = []

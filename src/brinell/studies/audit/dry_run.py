@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from brinell.analysis.folder_result import Result
-from brinell.core.errors import option
 from brinell.engine.cascade import Stage
 from brinell.engine.estimate import Estimate, estimate
 from brinell.engine.live_progress import duration
@@ -91,7 +90,7 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
         seconds: about how long the calibration may take, for all models together; 0 makes none.
     """
     if seconds:
-        progress.note(f"calibrating for about {seconds:.0f} s; {option('calibrate', '0')} leaves it out")
+        progress.note(f"calibrating for about {seconds:.0f} s")
     share = seconds / len(plan.models)
     estimates = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
     return PlanResult(

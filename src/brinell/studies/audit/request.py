@@ -8,7 +8,7 @@ from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, DataSpec
 
 CALIBRATION = 20.0
-"""Seconds of a calibration where nobody said."""
+"""Seconds of the calibration of a dry run, for all models together; 0 makes none."""
 
 
 class AuditOptions(BaseRequest):
@@ -16,8 +16,6 @@ class AuditOptions(BaseRequest):
 
     dry_run: bool = False
     """Show the plan, its passes and, from a short calibration, its time and memory; keep nothing."""
-    calibrate: float | None = Field(default=None, ge=0)
-    """The seconds that the calibration of a dry run may take; 0 makes none. Default: 20."""
     certify: bool = False
     """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
     JSON show both bounds."""

@@ -13,9 +13,8 @@ from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.store.run import Run
-from brinell.studies.audit import detection, dry_run
+from brinell.studies.audit import detection, dry_run, request
 from brinell.studies.audit.plan import plan_audit
-from brinell.studies.audit.request import CALIBRATION
 from brinell.studies.audit.result import Audit
 from brinell.studies.kit import Call
 
@@ -31,13 +30,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
-        seconds = CALIBRATION if options.calibrate is None else options.calibrate
-        return dry_run.estimate_plan(plan, call.progress, seconds)
-    if options.calibrate is not None:
-        raise RequestError(
-            f"{option('calibrate')} is for {option('dry_run')}, which tells what a run costs: add it, or leave "
-            f"{option('calibrate')} out"
-        )
+        return dry_run.estimate_plan(plan, call.progress, request.CALIBRATION)
     if options.certify:
         from brinell.studies.audit import certification  # it brings another study
 

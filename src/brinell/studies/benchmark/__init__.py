@@ -27,8 +27,6 @@ class BenchmarkRequest(BaseRequest):
     patch: int | str = 0
     """The side of a patch in values, or a side for each axis (4x16x16). 0 adapts it to the input, with 8 to 64 patches along an
     axis."""
-    stride: int | str = 0
-    """The distance from one patch to the next, written like patch. 0 is the side of a patch."""
     eps: Budgets | None = None
     """The largest L2 distance of an adversarial example. Default: no limit."""
     steps: int = Field(default=1000, ge=1)
@@ -46,8 +44,6 @@ class BenchmarkRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    licence: str = "unknown"
-    """The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies."""
 
 
 STUDY = Study(

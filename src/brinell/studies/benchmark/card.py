@@ -14,12 +14,12 @@ CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation"
 """Categories of the hub, by task."""
 
 
-def card(report: Report, licence: str, form: Form) -> str:
+def card(report: Report, form: Form) -> str:
     """Text of README.md: YAML for the hub, the report, the method, the columns and the licence."""
     category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.kind == "image" else ""
     flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.shape}."
     return f"""---
-license: {_json(licence)}
+license: unknown
 pretty_name: {_json(report.title)}
 {category}tags:
 - adversarial
@@ -61,7 +61,7 @@ adversarial = rows.filter(lambda row: row["level"] == 1)
 {columns_text()}
 ## Licence
 
-The inputs derive from the source data, whose licence applies to them: see `license` above, which the author of this set entered.
+The inputs derive from the source data, whose licence applies to them.
 """
 
 

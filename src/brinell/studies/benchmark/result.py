@@ -31,7 +31,7 @@ class BenchmarkFacts(Facts):
     task: Task | None = None
     """Kind of the truth, masks or boxes; null for one class for each input."""
     patches: str
-    """Patches along each axis, their size and their distance."""
+    """Patches along each axis, and their size."""
     fixed: Listing[str] = []
     """Columns of a table that never change and carry no patches."""
     policy: str
@@ -142,7 +142,7 @@ class BenchmarkResult(FolderResult):
     def write(self) -> Path:
         """Write the page, its tables and the data card into the folder."""
         form = Form.of(self.manifest["data"]["domain"], self.classes, self.facts.task)
-        write_text(Path(self.folder) / CARD, card(self.report(), self.request.licence, form))
+        write_text(Path(self.folder) / CARD, card(self.report(), form))
         return super().write()
 
 

@@ -52,7 +52,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
     """
     request: BenchmarkRequest = call.request
     levels, eps = parse_levels(request.levels), _parse_cap(request.eps)
-    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
+    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "steps", "refine")}
     attack: RLAB = plugins.build("attack", "rlab", settings)
     if attack.access > Access.SCORES:
         raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
@@ -69,7 +69,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
                 fixed=[column.name for column in dataset.domain.columns if column.fixed],
                 criterion="the model is wrong",
                 task=None if truth is None else truth.task,
-                patches=f"{_axes(grid.lattice)} patches of {_axes(grid.patch)} values, {_axes(grid.steps)} apart",
+                patches=f"{_axes(grid.lattice)} patches of {_axes(grid.patch)} values",
                 policy=f"{policy.name} ({policy.reason})",
                 training_queries=_count_training_queries(metadata) if metadata else 0,
             ),

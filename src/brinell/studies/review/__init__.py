@@ -24,9 +24,7 @@ class ReviewRequest(BaseRequest):
     change: Annotated[str, Names("folder")] = "crafted"
     """The kind of change: crafted (towards another class), noise, or run:FOLDER of an audit."""
     trials: int = Field(default=120, ge=2, le=100_000)
-    """The number of pairs."""
-    catch: float = Field(default=0.2, gt=0, lt=1)
-    """The share of pairs without a change."""
+    """The number of pairs, a fifth of them without a change."""
     seed: Seed = 0
 
 

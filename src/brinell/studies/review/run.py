@@ -34,6 +34,8 @@ from brinell.studies.review.result import ANSWERS, PAIRS, ReviewResult, Trials
 from brinell.studies.work import carry_out as make_folder
 from brinell.studies.work import open_plan
 
+EQUAL = 0.2
+"""Share of pairs without a change."""
 POOL = 5000
 """Samples are drawn from at most the first 5000 of the data."""
 
@@ -119,7 +121,7 @@ def _refresh(result: ReviewResult) -> ReviewResult:
 
 def _split_trials(request: ReviewRequest) -> tuple[int, int]:
     """Number of changed pairs, and number of equal ones."""
-    equal = min(max(round(request.trials * request.catch), 1), request.trials - 1)
+    equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
     return request.trials - equal, equal
 
 
