@@ -1,6 +1,7 @@
 """A board is arranged as sets of figures say, written out anew: tasks, entries, ranks of what was verified, claims apart."""
 
 import base64
+import itertools
 import re
 
 import numpy as np
@@ -11,7 +12,7 @@ from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.analysis.standing import order_models
 from brinell.studies.board.arrangement import Figures, arrange, pack, slug
-from brinell.studies.board.result import Refusal
+from brinell.studies.board.result import BoardResult, Refusal
 from brinell.studies.board.run import write_site
 
 
@@ -96,6 +97,15 @@ def test_ranks_use_the_samples_that_both_have():
 
 def test_a_slug_is_plain_and_short():
     assert slug("Net (v2)/é!", "ab-c1") == "net-v2-abc1" and slug("***", "--") == "x-x" and len(slug("a" * 99, "1")) == 62
+
+
+def test_counts_agree_in_number():
+    for folders, verified, refused in itertools.product((0, 1, 12), repeat=3):
+        refusals = [Refusal(run="r", why="w")] * refused
+        counts = {"models": folders, "tasks": folders, "folders": folders + verified, "verified": verified}
+        report = BoardResult(folder="f", title="t", refused=refusals, written=1, **counts).report()
+        text = f"{report.subject} {report.sentences[0]}"
+        assert not re.search(r"\b1 (folders|models|tasks|folder were)|\b(0|\d\d+) (folder|model|task|folders was)\b", text), text
 
 
 def test_what_is_shown(tmp_path):

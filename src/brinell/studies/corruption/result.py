@@ -114,8 +114,6 @@ class KindResult(Result):
     """Mean over the severities."""
     ce: Error
     """Corruption error: errors summed over the severities, divided by those of the reference."""
-    relative_ce: Error
-    """The corruption error after subtracting the errors on clean inputs."""
 
 
 class ClassLoss(OfClass):
@@ -181,8 +179,6 @@ class CorruptResult(FolderResult):
     facts: CorruptFacts
     n: int
     """Number of samples."""
-    mce: Error
-    """Mean corruption error of the first model other than the reference; 1 if there is only the reference."""
     per_model: list[CorruptModel]
     """The models."""
     shown: list[Shown]
@@ -353,11 +349,9 @@ def summarise(folder: Folder[Answers]) -> CorruptResult:
     base = None if reference is None else errors.models.index(reference)
     models = [_model(errors, number, base, head["classes"]) for number in range(len(errors.models))]
     possible = families(len(errors.active), errors.clean.shape[1])
-    headline = next((model for model in models if model.model != reference), models[0])
     return CorruptResult(
         **head,
         n=errors.clean.shape[1],
-        mce=headline.mce,
         per_model=models,
         shown=_shown(folder, errors, models[0]),
         attainable=possible,
@@ -383,15 +377,9 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
         yield "without --reference there is no mean corruption error"
         return
     if perfect := [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]:
-        others = [
-            name
-            for k, name in enumerate(errors.models)
-            if k != base and all(errors.wrong[k, number].any() for number in errors.active)
-        ]
-        cure = f"choose {others[0]} as the reference" if others else "take more samples, or leave that kind out"
         yield (
-            f"{errors.models[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are "
-            f"undefined; {cure}"
+            f"{errors.models[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are undefined; "
+            "choose another reference, or take more samples"
         )
         return
     missing = [kind for kind in FIFTEEN if kind not in active]
@@ -427,7 +415,6 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
                 levels=[_level(errors.parts[errors.models[number], kind, severity]) for severity in errors.severities],
                 accuracy=float(1 - errors.wrong[number, i].mean()),
                 ce=_error(None if ces is None else ces[i]),
-                relative_ce=_error(None if relatives is None else relatives[i]),
             )
             for i, kind in enumerate(errors.kinds)
         ],

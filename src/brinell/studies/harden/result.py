@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from brinell.analysis.compare import Side, compare, paired
+from brinell.analysis.compare import compare, paired, side
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.proportions import mcnemar
@@ -27,7 +27,6 @@ from brinell.reports.numbers import counted, distance, listed, percent, points, 
 from brinell.reports.phrases import class_label, weakest_classes
 from brinell.reports.values import Code, Curve, Link, Note, Percent, Points, PValue, Report, Seconds, Series, Table
 from brinell.store import parquet, rows
-from brinell.store.run import Run
 from brinell.studies.harden import HardenRequest
 from brinell.studies.result import Folder, FolderResult
 
@@ -306,7 +305,7 @@ def _training(result: HardenResult) -> Iterator[Curve | Table]:
 def summarise(folder: Folder[Checks]) -> HardenResult:
     """Figures of a folder from its rows and its audits."""
     checks, facts = folder.rows, folder.facts
-    before, after = _side(folder.path / BEFORE), _side(folder.path / AFTER)
+    before, after = side(folder.path / BEFORE, None), side(folder.path / AFTER, None)
     return HardenResult(
         **folder.head(),
         weights=str(folder.path / facts.weights),
@@ -314,8 +313,8 @@ def summarise(folder: Folder[Checks]) -> HardenResult:
         events=[event for text in checks.events for event in text.splitlines()],
         curve=[_check(checks, index) for index in range(len(checks))],
         unseen=unseen_of(parquet.load_rows(Answers, folder.path / CHANGES)),
-        before=_model(before),
-        after=_model(after),
+        before=summarise_model(before.manifest, before.records, before.run, before.model),
+        after=summarise_model(after.manifest, after.records, after.run, after.model),
         comparison=compare(after, before),
     )
 
@@ -324,17 +323,6 @@ def spec_in(folder: Path, facts: HardenFacts) -> str | None:
     """The spec that loads the hardened model from outside its folder."""
     name = f"weights={facts.weights}"
     return None if facts.spec is None else facts.spec.replace(name, f"weights={folder / facts.weights}", 1)
-
-
-def _side(path: Path) -> Side:
-    """The one model of an audit, for a comparison."""
-    run = Run.open(path)
-    (model,) = run.manifest["models"]
-    return Side(run=str(path), manifest=run.manifest, records=run.records(), model=str(model["name"]))
-
-
-def _model(side: Side) -> ModelResult:
-    return summarise_model(side.manifest, side.records, side.run, side.model)
 
 
 def _check(checks: Checks, index: int) -> Check:
@@ -372,16 +360,15 @@ def pgd_name(norm: str, eps: str) -> str:
 
 
 def sentences(result: HardenResult) -> list[str]:
-    """The gain at the training budget, its cost in clean accuracy, its generalisation, the losses by class, and the audit."""
+    """The gain at the training budget, its cost in clean accuracy, its generalisation, and the losses by class."""
     pair = _trained(result)
-    weakest, verdict = weakest_classes(result.after, result.after.eps.index(pair.eps)), result.after.verdict
+    weakest = weakest_classes(result.after, result.after.eps.index(pair.eps))
     texts = [
         f"At {result.facts.eps_text} ({distance(result.request.norm)}) {_change_text('robust accuracy', pair)}",
         f"On clean inputs {_change_text('accuracy', result.comparison.clean)}",
         generalisation(result.unseen),
         class_losses(result.comparison.per_class),
         f"After the training, {weakest[0].lower()}{weakest[1:]}",
-        f"The audit after the training: {verdict[0].lower()}{verdict[1:]}",
     ]
     return [text for text in texts if text]
 
