@@ -85,11 +85,10 @@ def test_the_digest_sees_bytes_labels_and_sampling_not_names(tmp_path: Path) -> 
     assert VideoFolder(path=str(tmp_path))().digest() != digest
 
 
-def test_settings_out_of_range(subtests: pytest.Subtests) -> None:
+def test_settings_out_of_range() -> None:
     for option in ["frames", "stride", "clips"]:
-        with subtests.test(option=option):
-            with pytest.raises(ValueError, match=f"{option} is 0; it must be at least 1"):
-                VideoFolder(**{option: 0})
+        with pytest.raises(ValueError, match=f"{option} is 0; it must be at least 1"):
+            VideoFolder(**{option: 0})
 
 
 def test_no_videos_gives_one_line(tmp_path: Path) -> None:

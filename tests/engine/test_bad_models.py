@@ -98,19 +98,18 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("cascades", [["standard"], pytest.param(list(CASCADES), marks=pytest.mark.slow)], ids=len)
-def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory, subtests):
+def test_every_cascade_runs_on_few_classes(cascades, tmp_path_factory):
     for classes, cascade in zip(itertools.cycle([2, 3]), cascades, strict=False):
-        with subtests.test(str((classes, cascade))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
-            x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
-            y = model.predict(x).argmax(1)
-            run = run_audit(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
-            records = run.records()
-            assert not (records.outcome == Outcome.FAILED).any()
-            fooled = has_broken(records)
-            assert fooled.any() and (records.adv_pred[fooled] != records.label[fooled]).all()
-            assert set(records.adv_pred[fooled].tolist()) <= set(range(classes))
+        tmp_path = tmp_path_factory.mktemp("row")
+        model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
+        x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
+        y = model.predict(x).argmax(1)
+        run = run_audit(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
+        records = run.records()
+        assert not (records.outcome == Outcome.FAILED).any()
+        fooled = has_broken(records)
+        assert fooled.any() and (records.adv_pred[fooled] != records.label[fooled]).all()
+        assert set(records.adv_pred[fooled].tolist()) <= set(range(classes))
 
 
 # Models that mislead
@@ -122,23 +121,22 @@ def vectors():
     return x, mlp(6, 3)(x).argmax(1)
 
 
-def test_a_model_that_misleads_is_audited_and_marked(tmp_path_factory, capsys, vectors, subtests):
+def test_a_model_that_misleads_is_audited_and_marked(tmp_path_factory, capsys, vectors):
     for defence, code in [
         (lambda net: Noisy(net, 0.3), "random-answers"),
         (lambda net: WrongGradient(net, "zeros"), "zero-gradients"),
         (lambda net: Quantised(net, 4), "zero-gradients"),
     ]:
-        with subtests.test(str((defence, code))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            x, y = vectors
-            run = tmp_path / "run"
-            model = defence(mlp(6, 3))
-            result = brinell.audit(model, (x, y), eps="0.1", attack=("apgd-ce?steps=5", "square?steps=50"), out=run).models[0]
-            assert code in {warning.code for warning in result.warnings} and code in str(result.caveat)
-            assert result.complete and result.robust_accuracy[0].n == 30
-            assert code in (run / "report.html").read_text()
-            assert cli(["gate", str(run), "--robust", "0"]) == 1
-            assert re.search(f"^FAIL  no warning {code}: ", capsys.readouterr().out, flags=re.MULTILINE)
+        tmp_path = tmp_path_factory.mktemp("row")
+        x, y = vectors
+        run = tmp_path / "run"
+        model = defence(mlp(6, 3))
+        result = brinell.audit(model, (x, y), eps="0.1", attack=("apgd-ce?steps=5", "square?steps=50"), out=run).models[0]
+        assert code in {warning.code for warning in result.warnings} and code in str(result.caveat)
+        assert result.complete and result.robust_accuracy[0].n == 30
+        assert code in (run / "report.html").read_text()
+        assert cli(["gate", str(run), "--robust", "0"]) == 1
+        assert re.search(f"^FAIL  no warning {code}: ", capsys.readouterr().out, flags=re.MULTILINE)
 
 
 # Samples of which everything, or nothing, falls
@@ -163,18 +161,17 @@ def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_pat
     assert result.robust_accuracy[0].k == 0 and saturated.passed and "which attacks of this run follow" in saturated.text
 
 
-def test_nothing_or_everything_falls(tmp_path_factory, capsys, subtests):
+def test_nothing_or_everything_falls(tmp_path_factory, capsys):
     for eps, remaining_accuracy, cascade in [("0.01", 4, "slides"), ("0.4", 0, "standard")]:
-        with subtests.test(str((eps, remaining_accuracy, cascade))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            run = tmp_path / "run"
-            result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run).models[0]
-            rate = result.robust_accuracy[0]
-            assert (rate.k, rate.n, result.complete) == (remaining_accuracy, 4, True)
-            assert f"{25 * remaining_accuracy:.1f}" in (run / "report.html").read_text()
-            assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
-            assert cli(["gate", str(run), "--robust", "0"]) == 1, "four samples are too few for the checks"
-            assert cli(["gate", str(run), "--robust", "0", "--without-checks"]) == 0
+        tmp_path = tmp_path_factory.mktemp("row")
+        run = tmp_path / "run"
+        result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run).models[0]
+        rate = result.robust_accuracy[0]
+        assert (rate.k, rate.n, result.complete) == (remaining_accuracy, 4, True)
+        assert f"{25 * remaining_accuracy:.1f}" in (run / "report.html").read_text()
+        assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
+        assert cli(["gate", str(run), "--robust", "0"]) == 1, "four samples are too few for the checks"
+        assert cli(["gate", str(run), "--robust", "0", "--without-checks"]) == 0
 
 
 # Models that fail on some inputs

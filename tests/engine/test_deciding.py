@@ -56,25 +56,19 @@ def find(module, x):
     return model, find_deciding_scores(context), context.costs[0]
 
 
-def test_the_scores_that_decide_are_found(subtests):
+def test_the_scores_that_decide_are_found():
     for show in [by_mean, bonus]:
         for grad in [True, False]:
             for seed in range(1):
-                with subtests.test(str((show, grad, seed))):
-                    network, x = mlp(FEATURES, CLASSES, seed), inputs(seed)
-                    _, repair, forwards = find(Shown(network, show, grad=grad), x)
-                    assert (
-                        repair is not None
-                        and repair.substitute == DECIDING_SCORES
-                        and repair.disagreement <= GOOD
-                        and forwards > 0
-                    )
-                    leaf = x.clone().requires_grad_()
-                    gradient = torch.autograd.grad(
-                        repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf
-                    )[0]
-                    true = torch.autograd.grad(network(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
-                    assert F.cosine_similarity(gradient, true, dim=1).min() > 0.99
+                network, x = mlp(FEATURES, CLASSES, seed), inputs(seed)
+                _, repair, forwards = find(Shown(network, show, grad=grad), x)
+                assert (
+                    repair is not None and repair.substitute == DECIDING_SCORES and repair.disagreement <= GOOD and forwards > 0
+                )
+                leaf = x.clone().requires_grad_()
+                gradient = torch.autograd.grad(repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
+                true = torch.autograd.grad(network(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
+                assert F.cosine_similarity(gradient, true, dim=1).min() > 0.99
 
 
 def test_scores_that_do_not_decide_are_not_taken():
@@ -120,11 +114,10 @@ def test_scores_that_pass_every_check_are_not_the_only_ones_attacked(seed, tmp_p
     assert audit["robust_accuracy"][-1]["k"] <= truth["robust_accuracy"][-1]["k"] + 1
 
 
-def test_scores_that_say_the_same_are_no_others(subtests):
+def test_scores_that_say_the_same_are_no_others():
     for show in [lambda x, z: z.softmax(1), lambda x, z: 3 * z - 1, lambda x, z: z.log_softmax(1)]:
-        with subtests.test(str((show,))):
-            _, repair, _ = find(Shown(mlp(FEATURES, CLASSES, 0), show), inputs(0))
-            assert repair is None
+        _, repair, _ = find(Shown(mlp(FEATURES, CLASSES, 0), show), inputs(0))
+        assert repair is None
 
 
 @pytest.mark.slow
@@ -154,22 +147,21 @@ class Hidden(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(tmp_path_factory, subtests):
+def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(tmp_path_factory):
     """Attacks along the network of the decision do as well by its label alone as by its logits."""
     for seed in [0]:
         for labels in [False, True]:
-            with subtests.test(str((seed, labels))):
-                tmp_path = tmp_path_factory.mktemp("row")
-                network, x = mlp(FEATURES, CLASSES, seed), inputs(seed + 20, 80)
-                file = tmp_path / "surrogate.py"
-                file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, {seed})\n")
-                data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
-                settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
-                baseline = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
-                attacks = (f"{attack}&gradient=surrogate",)
-                answering = (lambda x: network(torch.as_tensor(x)).argmax(1).numpy()) if labels else Hidden(network).eval()
-                hidden = brinell.audit(
-                    answering, data, attack=attacks, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings
-                )
-                robust = [result.models[0].robust_accuracy[-1].k for result in (baseline, hidden)]
-                assert robust[1] <= robust[0] + 2
+            tmp_path = tmp_path_factory.mktemp("row")
+            network, x = mlp(FEATURES, CLASSES, seed), inputs(seed + 20, 80)
+            file = tmp_path / "surrogate.py"
+            file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, {seed})\n")
+            data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
+            settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
+            baseline = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
+            attacks = (f"{attack}&gradient=surrogate",)
+            answering = (lambda x: network(torch.as_tensor(x)).argmax(1).numpy()) if labels else Hidden(network).eval()
+            hidden = brinell.audit(
+                answering, data, attack=attacks, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings
+            )
+            robust = [result.models[0].robust_accuracy[-1].k for result in (baseline, hidden)]
+            assert robust[1] <= robust[0] + 2

@@ -38,13 +38,6 @@ def masked(mask):
     return lambda x: x * mask + (x * (1 - mask)).detach()
 
 
-class Blur(nn.Module):
-    """Passes noise in the place of its gradient."""
-
-    def forward(self, x):
-        return x + (torch.rand_like(x) * (x.sum() - x.sum().detach()) * 30).sub(0)
-
-
 def only(*index):
     """1 but at the chosen entries of the first axis."""
     mask = torch.ones(3, 1, 1)
@@ -86,30 +79,24 @@ def verdict_of(net, change, **options):
 # Known answers
 
 
-def test_disagreement_by_hand(subtests):
-    for real, predicted_change, expected in [
+def test_disagreement_by_hand():
+    for real, predicted, expected in [
         ([1.0, -2.0, 0.5], [1.0, -2.0, 0.5], 0.0),
         ([1.0, -2.0, 0.5], [0.0, 0.0, 0.0], 1.0),
         ([1.0, -2.0, 0.5], [-1.0, 2.0, -0.5], 2.0),
-        # (3 - 4)^2 / 5 + 0 over 5 + sqrt(2)
-        ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),
+        ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),  # (3 - 4)^2 / 5 + 0 over 5 + sqrt(2)
     ]:
-        with subtests.test(str((real, predicted_change, expected))):
-            result = agreement(torch.tensor(real), torch.tensor(predicted_change), torch.zeros(len(real)))
-            assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
-
-
-def test_what_is_rounding_is_not_judged():
+        result = agreement(torch.tensor(real), torch.tensor(predicted), torch.zeros(len(real)))
+        assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
     result = agreement(torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6))
     assert result.samples == 0 and result.disagreement != result.disagreement
 
 
-def test_a_smooth_network_passes_at_every_budget(net, subtests):
+def test_a_smooth_network_passes_at_every_budget(net):
     for norm in ["linf", "l2", "l1"]:
-        with subtests.test(str((norm,))):
-            for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
-                doubtful, (disagreement, wrong) = verdict_of(net, lambda x: x, eps=eps, norm=norm)
-                assert not doubtful and not wrong and disagreement < 0.02
+        for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
+            doubtful, (disagreement, wrong) = verdict_of(net, lambda x: x, eps=eps, norm=norm)
+            assert not doubtful and not wrong and disagreement < 0.02, (norm, eps)
 
 
 def test_the_glance_costs_what_it_says(net):
@@ -167,7 +154,6 @@ FAULTS = {
     "changes from pixel to pixel": lambda x: (
         (low := nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)) + (x - low).detach()
     ),
-    "another one each time": Blur(),
     "eight levels, straight through": lambda x: x + (torch.round(x * 7) / 7 - x).detach(),
     "ripples": lambda x: x + 0.01 * torch.sin(1000 * x),
 }
@@ -187,22 +173,16 @@ def test_a_rounding_finer_than_attacks_step_passes(net):
 # The way around
 
 
-def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
+def test_a_repair_answers_alike_and_has_the_intact_gradient(net):
     for name in ["a channel without", "every second pixel without", "half of it detached"]:
-        with subtests.test(str((name,))):
-            model, (x, y) = TorchModel(Before(net, FAULTS[name]), IMAGES), inputs(net)
-            repaired = find_repair(
-                CheckContext(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)))
-            )
-            assert repaired.disagreement < 0.02
-            intact = x.clone().requires_grad_()
-            leaf = x.clone().requires_grad_()
-            answers = repaired.model.predict(leaf)
-            torch.testing.assert_close(answers, net(x))
-            torch.testing.assert_close(repaired.model.predict(x), net(x))
-            torch.testing.assert_close(
-                *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
-            )
+        model, (x, y) = TorchModel(Before(net, FAULTS[name]), IMAGES), inputs(net)
+        repaired = find_repair(CheckContext(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64))))
+        assert repaired.disagreement < 0.02
+        leaf, intact = x.clone().requires_grad_(), x.clone().requires_grad_()
+        answers = repaired.model.predict(leaf)
+        torch.testing.assert_close(answers, net(x))
+        pairs = ((answers, leaf), (net(intact), intact))
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), of)[0] for out, of in pairs))
 
 
 def test_a_surrogate_lends_its_gradient_and_nothing_else(net):

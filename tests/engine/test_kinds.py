@@ -90,7 +90,7 @@ class Rounded(Wrapper):
 # Known answers
 
 
-def test_each_kind_is_recognised(subtests):
+def test_each_kind_is_recognised():
     for answers, kind in [
         (LOGITS, "logits"),
         (LOGITS.softmax(1), "probabilities"),
@@ -105,8 +105,7 @@ def test_each_kind_is_recognised(subtests):
         (torch.tensor([[3.0, -1.0, -1.0]]), "logits"),
         (0.3 + 0.4 * LOGITS.sigmoid(), "logits"),
     ]:
-        with subtests.test(str((answers, kind))):
-            assert kind_of_answers(answers) == kind and kind in KINDS
+        assert kind_of_answers(answers) == kind and kind in KINDS
 
 
 def test_conversions_by_hand():
@@ -121,18 +120,16 @@ def test_conversions_by_hand():
     )
 
 
-def test_a_grid_is_seen_and_its_step(subtests):
+def test_a_grid_is_seen_and_its_step():
     for step in [0.5, 0.01, 1 / 255]:
-        with subtests.test(str((step,))):
-            values = LOGITS if step == 0.5 else LOGITS.softmax(1)
-            assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
-            assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
+        values = LOGITS if step == 0.5 else LOGITS.softmax(1)
+        assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
+        assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
 
 
-def test_floats_lie_on_no_grid(subtests):
+def test_floats_lie_on_no_grid():
     for values in [LOGITS, LOGITS.bfloat16().float(), LOGITS.half().float(), LOGITS.softmax(1), LOGITS[:32, :2]]:
-        with subtests.test(str((values,))):
-            assert grid(values) is None and grid(torch.zeros(64, 10)) is None
+        assert grid(values) is None and grid(torch.zeros(64, 10)) is None
 
 
 def test_what_went_into_a_softmax_is_read_exactly():
@@ -187,19 +184,17 @@ class Flattened(Wrapper):
         return self.function(self.net(x))
 
 
-def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them(subtests):
+def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them():
     for function in FLATTENERS.values():
-        with subtests.test(str((function,))):
-            plain = Scaled(mlp(6, 3), 30.0)
-            answers = network(Flattened(plain, function))
-            assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
-            assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
+        plain = Scaled(mlp(6, 3), 30.0)
+        answers = network(Flattened(plain, function))
+        assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
+        assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
 
 
-def test_what_changes_the_order_is_left_as_it_is(subtests):
+def test_what_changes_the_order_is_left_as_it_is():
     for function in [lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)]:
-        with subtests.test(str((function,))):
-            assert network(Flattened(mlp(6, 3), function)).info.answers is None
+        assert network(Flattened(mlp(6, 3), function)).info.answers is None
 
 
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
@@ -236,7 +231,7 @@ def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
     assert network(Fragile(mlp(6, 3))).info.answers == "probabilities"
 
 
-def test_the_check_says_what_the_answers_are(subtests):
+def test_the_check_says_what_the_answers_are():
     for wrap, words, passed in [
         (Wrapper, "answers are logits", True),
         (Softmax, "answers are probabilities", True),
@@ -246,11 +241,10 @@ def test_the_check_says_what_the_answers_are(subtests):
         (OneHot, "one class alone", True),
         (Rounded, "rounded to multiples of 0.01", False),
     ]:
-        with subtests.test(str((wrap, words, passed))):
-            model = network(wrap(mlp(6, 3)))
-            with torch.no_grad():
-                finding = check_answer_kind(model.predict(X), model)
-            assert finding.code == Code.ANSWERS and finding.passed is passed and words in finding.text
+        model = network(wrap(mlp(6, 3)))
+        with torch.no_grad():
+            finding = check_answer_kind(model.predict(X), model)
+        assert finding.code == Code.ANSWERS and finding.passed is passed and words in finding.text
 
 
 def test_half_precision_is_named():
@@ -279,14 +273,13 @@ def plain(tmp_path_factory):
     return y, headline(mlp(6, 3), y, tmp_path_factory.mktemp("plain") / "run")[0]
 
 
-def test_one_network_has_one_headline(tmp_path_factory, plain, subtests):
+def test_one_network_has_one_headline(tmp_path_factory, plain):
     for wrap in [Opaque, LogSoftmax]:
-        with subtests.test(str((wrap,))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            y, expected = plain
-            figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
-            assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
-            assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
+        tmp_path = tmp_path_factory.mktemp("row")
+        y, expected = plain
+        figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
+        assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
+        assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
 
 
 def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
@@ -295,16 +288,15 @@ def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
     assert np.abs(np.array(figures) - expected).max() <= 1
 
 
-def test_a_single_number_is_two_classes(tmp_path_factory, subtests):
+def test_a_single_number_is_two_classes(tmp_path_factory):
     for wrap in [FlatProbability]:
-        with subtests.test(str((wrap,))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            y = (BINARY(X)[:, 0] > 0).long()
-            assert 5 < int(y.sum()) < 25
-            expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack="fgsm")
-            figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack="fgsm")
-            assert figures == expected and expected[0] == 30 and expected[-1] < 30
-            assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
+        tmp_path = tmp_path_factory.mktemp("row")
+        y = (BINARY(X)[:, 0] > 0).long()
+        assert 5 < int(y.sum()) < 25
+        expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack="fgsm")
+        figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack="fgsm")
+        assert figures == expected and expected[0] == 30 and expected[-1] < 30
+        assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
 
 
 def softmax(x):

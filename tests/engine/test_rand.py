@@ -109,20 +109,17 @@ def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + probe_forwards
 
 
-def test_a_budget_of_queries_holds_in_evaluations(tmp_path_factory, subtests):
+def test_a_budget_of_queries_holds_in_evaluations(tmp_path_factory):
     for queries in [5, 9, 12]:
-        with subtests.test(str((queries,))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            run = run_audit(
-                tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries
-            )
-            records = run.records()
-            attacked = records.attack != CLEAN
-            level, lowest = (
-                np.searchsorted(run.manifest["eps"], np.ma.filled(column, 9)) for column in (records.attacked, records.broken)
-            )
-            attacks = 2 + np.maximum(level - lowest, -1)
-            assert records.forwards[attacked].any() and (records.forwards <= queries * attacks)[attacked].all()
+        tmp_path = tmp_path_factory.mktemp("row")
+        run = run_audit(tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries)
+        records = run.records()
+        attacked = records.attack != CLEAN
+        level, lowest = (
+            np.searchsorted(run.manifest["eps"], np.ma.filled(column, 9)) for column in (records.attacked, records.broken)
+        )
+        attacks = 2 + np.maximum(level - lowest, -1)
+        assert records.forwards[attacked].any() and (records.forwards <= queries * attacks)[attacked].all()
 
 
 def stopped(monkeypatch, plan, out):
@@ -199,11 +196,10 @@ def test_the_rand_cascade_is_the_published_one():
     assert ce.attack.steps == dlr.attack.steps == 100 and "eot" not in ce.settings()
 
 
-def test_eot_is_a_number_of_looks(subtests):
+def test_eot_is_a_number_of_looks():
     for value in ["0", "-1", "x", "1.5", "²"]:
-        with subtests.test(str((value,))):
-            with pytest.raises(RequestError, check=refused("engine.cascade._parse_eot")):
-                build_stages((f"fgsm?eot={value}",))
+        with pytest.raises(RequestError, check=refused("engine.cascade._parse_eot")):
+            build_stages((f"fgsm?eot={value}",))
 
 
 def test_the_plan_says_what_looks_and_checks_cost():

@@ -54,11 +54,10 @@ def test_the_gradient_goes_through_the_class_that_holds():
     assert grad.tolist() == [[0.0, 1.0, -1.0]]
 
 
-def test_a_class_that_is_not_there_is_refused(subtests):
+def test_a_class_that_is_not_there_is_refused():
     for reject, classes in [(3, 3), (-1, 3), (1, 2)]:
-        with subtests.test(str((reject, classes))):
-            with pytest.raises(RequestError, check=refused("core.criterion.NotRejected.check")):
-                NotRejected(reject).check(classes)
+        with pytest.raises(RequestError, check=refused("core.criterion.NotRejected.check")):
+            NotRejected(reject).check(classes)
 
 
 def test_the_ledger_shows_and_judges_by_it():
@@ -109,26 +108,25 @@ def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
     assert result.clean_accuracy.k == 10
 
 
-def test_what_makes_no_sense_is_refused(tmp_path_factory, capsys, subtests):
+def test_what_makes_no_sense_is_refused(tmp_path_factory, capsys):
     for words, line in [
         (["--reject-class", "7"], "name one beside"),
         (["--reject-class", "lost"], "did you mean 'last'"),
         (["--targeted", "1"], ""),
     ]:
-        with subtests.test(str((words, line))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            work = workspace(tmp_path)
-            command = [
-                "audit",
-                "--data",
-                f"npz:{work / 'data.npz'}",
-                "--eps",
-                "0.1",
-                "--attack",
-                "fgsm",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-            arguments = words if line else [*words, "--reject-class", "2"]
-            assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
-            assert (line or "leave it out") in capsys.readouterr().err
+        tmp_path = tmp_path_factory.mktemp("row")
+        work = workspace(tmp_path)
+        command = [
+            "audit",
+            "--data",
+            f"npz:{work / 'data.npz'}",
+            "--eps",
+            "0.1",
+            "--attack",
+            "fgsm",
+            "--out",
+            str(tmp_path / "run"),
+        ]
+        arguments = words if line else [*words, "--reject-class", "2"]
+        assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
+        assert (line or "leave it out") in capsys.readouterr().err

@@ -42,7 +42,7 @@ def gradient(function, point, attach):
     return grad.tolist(), mode.changed_calls
 
 
-def test_gradients_by_hand(subtests):
+def test_gradients_by_hand():
     for function, attach, slope, is_caught in [
         (lambda x: torch.round(2 * x), False, [2.0, 2.0], 1),
         (lambda x: (2 * x).floor() + x.ceil() + torch.trunc(x), False, [4.0, 4.0], 3),
@@ -54,12 +54,11 @@ def test_gradients_by_hand(subtests):
         (decorated, True, [3.0, 3.0], 2),
         (lambda x: x.square(), True, [0.6, 2.4], 0),
     ]:
-        with subtests.test(str((function, attach, slope, is_caught))):
-            result = gradient(function, [0.3, 1.2], attach)
-            assert result[0] == pytest.approx(slope) and result[1] == is_caught
+        result = gradient(function, [0.3, 1.2], attach)
+        assert result[0] == pytest.approx(slope) and result[1] == is_caught
 
 
-def test_decisions_rise_with_what_they_compare(subtests):
+def test_decisions_rise_with_what_they_compare():
     for function, is_caught in [
         (lambda x: (x > 0.5).float(), 1),
         (lambda x: 1 - (x < 0.5).to(torch.float32), 1),
@@ -67,12 +66,11 @@ def test_decisions_rise_with_what_they_compare(subtests):
         (lambda x: 3.0 * (x > 0.5) * torch.ones(2), 1),
         (lambda x: torch.nn.functional.one_hot(torch.stack([-x, x], 1).argmax(1), 2).float()[:, 1], 1),
     ]:
-        with subtests.test(str((function, is_caught))):
-            x = torch.tensor([0.3, 1.2], requires_grad=True)
-            with StraightThrough(attach=False, decide=True) as mode:
-                out = function(x)
-            torch.testing.assert_close(out, function(x.detach()))
-            assert mode.changed_calls == is_caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
+        x = torch.tensor([0.3, 1.2], requires_grad=True)
+        with StraightThrough(attach=False, decide=True) as mode:
+            out = function(x)
+        torch.testing.assert_close(out, function(x.detach()))
+        assert mode.changed_calls == is_caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
 
 
 def test_a_one_hot_answer_gets_a_gradient():

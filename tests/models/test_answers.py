@@ -28,7 +28,7 @@ def test_a_class_alone_is_a_certainty():
     assert not answers.are_probabilities(logits)
 
 
-def test_which_answers_are_probabilities(subtests):
+def test_which_answers_are_probabilities():
     rows = [
         ([[0.2, 0.8], [1.0, 0.0]], True),
         ([[0.2, 0.8], [0.9, 0.2]], False),
@@ -36,5 +36,4 @@ def test_which_answers_are_probabilities(subtests):
         ([[1.0], [1.0]], False),
     ]
     for values, expected in rows:
-        with subtests.test(values=values):
-            assert answers.are_probabilities(torch.tensor(values)) is expected
+        assert answers.are_probabilities(torch.tensor(values)) is expected

@@ -66,69 +66,65 @@ PARTS = ("frozen", "exported", "exported for four", "a graph", "parallel", "trac
 
 
 @pytest.mark.parametrize("names", [PARTS, pytest.param(sorted({*CONTAINERS} - {*PARTS}), marks=pytest.mark.slow)])
-def test_answers_gradients_copies_and_digests(names: tuple[str, ...], subtests: pytest.Subtests) -> None:
+def test_answers_gradients_copies_and_digests(names: tuple[str, ...]) -> None:
     data, plain = brinell.data(X, torch.arange(11) % 3, layout="first"), TorchModel(network(), IMAGE)
     for container in names:
-        with subtests.test(container=container):
-            make = CONTAINERS[container]
-            model, again, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
-            for n in (1, 6):
-                x = X[:n].clone().requires_grad_()
-                assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
-                if "function" not in container:
-                    gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
-                    assert torch.allclose(*gradients, atol=1e-4)
+        make = CONTAINERS[container]
+        model, again, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
+        for n in (1, 6):
+            x = X[:n].clone().requires_grad_()
+            assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
             if "function" not in container:
-                assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
-                assert again.digest() == model.digest() != other.digest()
+                gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
+                assert torch.allclose(*gradients, atol=1e-4)
+        if "function" not in container:
+            assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
+            assert again.digest() == model.digest() != other.digest()
 
 
-def test_the_digest_covers_the_code(subtests: pytest.Subtests) -> None:
+def test_the_digest_covers_the_code() -> None:
     for container in ["traced", "scripted", "exported", "a graph"]:
-        with subtests.test(container=container):
 
-            class Scaled(nn.Module):
-                def __init__(self, factor: float) -> None:
-                    super().__init__()
-                    self.net, self.factor = network(), factor
+        class Scaled(nn.Module):
+            def __init__(self, factor: float) -> None:
+                super().__init__()
+                self.net, self.factor = network(), factor
 
-                def forward(self, x: Tensor) -> Tensor:
-                    return self.net(x) * self.factor
+            def forward(self, x: Tensor) -> Tensor:
+                return self.net(x) * self.factor
 
-            assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
+        assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
 
 
-def test_what_is_asked_otherwise_is_said(subtests: pytest.Subtests) -> None:
+def test_what_is_asked_otherwise_is_said() -> None:
     for container in ["exported for four", "compiled", "parallel"]:
-        with subtests.test(container=container):
-            (note,) = TorchModel(CONTAINERS[container](network()), IMAGE, name="mine").info.notes
-            assert note.startswith("mine is asked ")
+        (note,) = TorchModel(CONTAINERS[container](network()), IMAGE, name="mine").info.notes
+        assert note.startswith("mine is asked ")
 
 
-def test_a_factory_may_return_a_container(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+def test_a_factory_may_return_a_container(tmp_path_factory: pytest.TempPathFactory) -> None:
     for container in ["traced", "exported", "exported for four", "compiled", "parallel"]:
-        with subtests.test(container=container):
-            tmp_path = tmp_path_factory.mktemp("case")
-            program_or_module = CONTAINERS[container](network())
-            program = isinstance(program_or_module, torch.export.ExportedProgram)
-            if container == "traced":
-                torch.jit.save(program_or_module, tmp_path / "net.pt")
-                text = f"return torch.jit.load('{tmp_path}/net.pt')"
-            elif program or container == "exported for four":
-                torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
-                text = f"return torch.export.load('{tmp_path}/net.pt2')"
-            else:
-                torch.save(network().state_dict(), tmp_path / "state.pt")
-                text = (
-                    "from torch import nn\n"
-                    "    first = nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU()\n"
-                    "    net = nn.Sequential(*first, nn.Flatten(), nn.Dropout(), nn.Linear(27, 3))\n"
-                    f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
-                    f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
-                )
-            (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
-            model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
-            assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
+        tmp_path = tmp_path_factory.mktemp("case")
+        program_or_module = CONTAINERS[container](network())
+        program = isinstance(program_or_module, torch.export.ExportedProgram)
+        if container == "traced":
+            torch.jit.save(program_or_module, tmp_path / "net.pt")
+            text = f"return torch.jit.load('{tmp_path}/net.pt')"
+        elif program or container == "exported for four":
+            torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
+            text = f"return torch.export.load('{tmp_path}/net.pt2')"
+        else:
+            torch.save(network().state_dict(), tmp_path / "state.pt")
+            text = (
+                "from torch import nn\n"
+                "    first = nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU()\n"
+                "    net = nn.Sequential(*first, nn.Flatten(), nn.Dropout(), nn.Linear(27, 3))\n"
+                f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
+                f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
+            )
+        (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
+        model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
+        assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pt2"])

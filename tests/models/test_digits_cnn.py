@@ -63,10 +63,9 @@ def test_a_damaged_cache_is_replaced(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    subtests: pytest.Subtests,
 ) -> None:
     for damage in [lambda raw: raw[:1000], lambda raw: b""]:
-        with subtests.test(damage=damage), monkeypatch.context() as patch:
+        with monkeypatch.context() as patch:
             file = copied(tmp_path_factory.mktemp("case"), patch)
             assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
             assert not caplog.records

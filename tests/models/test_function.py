@@ -43,7 +43,7 @@ class Output:
         self.logits = logits
 
 
-def test_scores_of_any_library(subtests):
+def test_scores_of_any_library():
     rows = [
         (torch_scores, Access.GRADIENTS, "tensors with gradients"),
         (array_scores, Access.SCORES, "numpy arrays"),
@@ -54,12 +54,11 @@ def test_scores_of_any_library(subtests):
         (functools.partial(lambda w, x: x.flatten(1) @ w, WEIGHT), Access.GRADIENTS, "tensors with gradients"),
     ]
     for function, access, forms in rows:
-        with subtests.test(forms=forms):
-            model = of(function)
-            check_model(model)
-            assert model.access == access and model.classes == 4
-            assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
-            assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
+        model = of(function)
+        check_model(model)
+        assert model.access == access and model.classes == 4
+        assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
+        assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
 
 
 def test_labels():
@@ -123,7 +122,7 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
     assert len({digest_of(Estimator()) for _ in range(20)}) == 1
 
 
-def test_a_function_that_cannot_be_asked(subtests):
+def test_a_function_that_cannot_be_asked():
     rows = [
         (lambda x: "cat", "answers with a str"),
         (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
@@ -133,7 +132,6 @@ def test_a_function_that_cannot_be_asked(subtests):
         ),
     ]
     for function, words in rows:
-        with subtests.test(words=words):
-            with pytest.raises(RequestError, match=words) as error:
-                of(function)
-            assert "\n" not in str(error.value)
+        with pytest.raises(RequestError, match=words) as error:
+            of(function)
+        assert "\n" not in str(error.value)

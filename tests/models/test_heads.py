@@ -37,25 +37,23 @@ def check_cure(spec: str, classes: int) -> None:
     assert build(spec + remedy[1]).classes == classes
 
 
-def test_timm(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+def test_timm(tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in ["test_resnet.r160_in1k", "test_vit", "test_convnext", "test_efficientnet"]:
-        with subtests.test(name=name):
-            tmp_path = tmp_path_factory.mktemp("case")
-            timm, classes = library("timm"), random.Random(name).randint(2, 20)
-            with torch.random.fork_rng():
-                save_file(timm.create_model(name, num_classes=classes).state_dict(), tmp_path / "mine.safetensors")
-            check_cure(f"timm:{name}?weights={tmp_path / 'mine.safetensors'}&resize=library&name=mine", classes)
+        tmp_path = tmp_path_factory.mktemp("case")
+        timm, classes = library("timm"), random.Random(name).randint(2, 20)
+        with torch.random.fork_rng():
+            save_file(timm.create_model(name, num_classes=classes).state_dict(), tmp_path / "mine.safetensors")
+        check_cure(f"timm:{name}?weights={tmp_path / 'mine.safetensors'}&resize=library&name=mine", classes)
 
 
-def test_torchvision(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+def test_torchvision(tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in ["squeezenet1_1", "googlenet"]:
-        with subtests.test(name=name):
-            tmp_path = tmp_path_factory.mktemp("case")
-            models, classes = library("torchvision").models, random.Random(name).randint(2, 20)
-            options = {"init_weights": False, "aux_logits": True} if name == "googlenet" else {}
-            with torch.random.fork_rng():
-                torch.save(models.get_model(name, num_classes=classes, **options).state_dict(), tmp_path / "mine.pth")
-            check_cure(f"torchvision:{name}?weights={tmp_path / 'mine.pth'}", classes)
+        tmp_path = tmp_path_factory.mktemp("case")
+        models, classes = library("torchvision").models, random.Random(name).randint(2, 20)
+        options = {"init_weights": False, "aux_logits": True} if name == "googlenet" else {}
+        with torch.random.fork_rng():
+            torch.save(models.get_model(name, num_classes=classes, **options).state_dict(), tmp_path / "mine.pth")
+        check_cure(f"torchvision:{name}?weights={tmp_path / 'mine.pth'}", classes)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def vit():
         return transformers.ViTForImageClassification(config).eval()
 
 
-def test_pictures_are_prepared_as_the_processor_does_it(subtests):
+def test_pictures_are_prepared_as_the_processor_does_it():
     rows = [
         ("ViTImageProcessor", {"size": {"height": 32, "width": 32}}),
         ("ViTImageProcessor", {"size": {"height": 32, "width": 32}, "resample": 3, "image_mean": [0.3, 0.5, 0.6]}),
@@ -49,24 +49,23 @@ def test_pictures_are_prepared_as_the_processor_does_it(subtests):
         ("MobileViTImageProcessor", {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}),
     ]
     for kind, settings in rows:
-        with subtests.test(kind=kind):
 
-            class EchoNetwork(torch.nn.Module):
-                """Answers with what it is shown."""
+        class EchoNetwork(torch.nn.Module):
+            """Answers with what it is shown."""
 
-                def forward(self, x):
-                    return x.flatten(1)
+            def forward(self, x):
+                return x.flatten(1)
 
-            processor = getattr(transformers, kind)(**settings)
-            expected = processor(images=PIL.Image.fromarray(PICTURE), return_tensors="pt")["pixel_values"].flatten(1)
-            features = with_processor(EchoNetwork(), processor, IMAGE, "net").predict(X)
-            # Libraries round resized pictures to bytes, and cut off at the bounds what bicubic overshoots.
-            assert (
-                features.shape == expected.shape
-                and (features - expected).abs().quantile(0.99) < 0.025
-                and (features - expected).abs().max() < 0.3
-            )
-            assert expected.std() > 0.2
+        processor = getattr(transformers, kind)(**settings)
+        expected = processor(images=PIL.Image.fromarray(PICTURE), return_tensors="pt")["pixel_values"].flatten(1)
+        features = with_processor(EchoNetwork(), processor, IMAGE, "net").predict(X)
+        # Libraries round resized pictures to bytes, and cut off at the bounds what bicubic overshoots.
+        assert (
+            features.shape == expected.shape
+            and (features - expected).abs().quantile(0.99) < 0.025
+            and (features - expected).abs().max() < 0.3
+        )
+        assert expected.std() > 0.2
 
 
 def test_the_order_of_the_channels_is_part_of_the_digest(vit):
@@ -100,7 +99,7 @@ def test_what_cannot_be_opened(tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_a_processor_that_does_more(subtests):
+def test_a_processor_that_does_more():
     rows = [
         ({"do_resize": True, "size": {"longest_edge": 5, "shortest_edge": 3}}, "states a size of"),
         ({"do_resize": True, "size": 8, "resample": 0}, "PIL's filter 0"),
@@ -108,9 +107,8 @@ def test_a_processor_that_does_more(subtests):
         ({"rescale_offset": True}, "by an offset"),
     ]
     for settings, words in rows:
-        with subtests.test(settings=settings):
-            with pytest.raises(RequestError, match=words):
-                view_of(settings, (8, 8), 3, "net")
+        with pytest.raises(RequestError, match=words):
+            view_of(settings, (8, 8), 3, "net")
 
 
 def test_waves():
@@ -161,30 +159,29 @@ class Processor(ViTImageProcessor):
 """
 
 
-def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path_factory, vit, monkeypatch, subtests):
+def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path_factory, vit, monkeypatch):
     """`auto_map` names Python of the folder, for which transformers would ask y or n on standard input."""
     for name in ["config.json", "preprocessor_config.json"]:
         for kind in ["vit", "a-kind-of-its-own"]:
-            with subtests.test(kind=kind, name=name):
-                tmp_path = tmp_path_factory.mktemp("case")
-                folder, mark = tmp_path / "net", tmp_path / "mark"
-                vit.save_pretrained(folder)
-                transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-                (folder / "code.py").write_text(CODE.format(mark=str(mark), kind=kind))
-                classes = {
-                    "AutoConfig": "code.Config",
-                    "AutoModelForImageClassification": "code.Net",
-                    "AutoImageProcessor": "code.Processor",
-                }
-                facts = json.loads((folder / name).read_text()) | {"auto_map": classes}
-                facts |= {"model_type": kind} if name == "config.json" else {"image_processor_type": "Processor"}
-                (folder / name).write_text(json.dumps(facts))
-                monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("standard input was read"))
-                try:
-                    assert HuggingFace(path=str(folder))(IMAGE).classes == 4  # by the classes of transformers
-                except RequestError as error:
-                    assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
-                assert not mark.exists()
+            tmp_path = tmp_path_factory.mktemp("case")
+            folder, mark = tmp_path / "net", tmp_path / "mark"
+            vit.save_pretrained(folder)
+            transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+            (folder / "code.py").write_text(CODE.format(mark=str(mark), kind=kind))
+            classes = {
+                "AutoConfig": "code.Config",
+                "AutoModelForImageClassification": "code.Net",
+                "AutoImageProcessor": "code.Processor",
+            }
+            facts = json.loads((folder / name).read_text()) | {"auto_map": classes}
+            facts |= {"model_type": kind} if name == "config.json" else {"image_processor_type": "Processor"}
+            (folder / name).write_text(json.dumps(facts))
+            monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("standard input was read"))
+            try:
+                assert HuggingFace(path=str(folder))(IMAGE).classes == 4  # by the classes of transformers
+            except RequestError as error:
+                assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
+            assert not mark.exists()
 
 
 @pytest.mark.parametrize("absent", [True, False])

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -67,12 +66,11 @@ def test_the_networks_answer_the_same() -> None:
     assert torch.allclose(plain.predict(X), inplace.predict(X))
 
 
-def test_grad_cam(subtests: pytest.Subtests) -> None:
+def test_grad_cam() -> None:
     for layer in ["", *LAYERS]:
         for act in [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU]:
-            with subtests.test(layer=layer, act=act):
-                maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
-                assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
+            maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
+            assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
 
 
 def test_features_and_their_gradients() -> None:
@@ -118,44 +116,42 @@ def rounded(inplace: bool, first: bool) -> TorchModel:
     return TorchModel(network, IMAGE, preprocessing={"mean": 0.1, "std": 0.9})
 
 
-def test_every_repair(subtests: pytest.Subtests) -> None:
+def test_every_repair() -> None:
     for first in [True, False]:
-        with subtests.test(first=first):
-            gradients = []
-            for inplace in (False, True):
-                model = rounded(inplace, first)
-                gradients.append({})
-                for name, repair in repair_candidates(model, X).items():
-                    x = X.clone().requires_grad_()
-                    answers = repair.predict(x)
-                    assert torch.allclose(answers, model.predict(X), atol=1e-5), name
-                    gradients[-1][name] = torch.autograd.grad(answers.square().sum(), x)[0]
-            assert list(gradients[0]) == list(gradients[1]) and gradients[0]
-            for name, gradient in gradients[0].items():
-                assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
-
-
-def test_straight_through(subtests: pytest.Subtests) -> None:
-    for function in ["round", "floor", "ceil", "trunc", "sign"]:
-        with subtests.test(function=function):
-
-            class Net(nn.Module):
-                def __init__(self, inplace: bool) -> None:
-                    super().__init__()
-                    self.inplace = inplace
-
-                def forward(self, x: Tensor) -> Tensor:
-                    h = 3 * x.flatten(1)[:, :5] - 1
-                    if self.inplace:
-                        getattr(h, function + "_")()
-                        h.detach_()
-                        return h * 2
-                    return getattr(h, function)().detach() * 2
-
-            gradients = []
-            for inplace in (False, True):
+        gradients = []
+        for inplace in (False, True):
+            model = rounded(inplace, first)
+            gradients.append({})
+            for name, repair in repair_candidates(model, X).items():
                 x = X.clone().requires_grad_()
-                answers = with_straight_through(TorchModel(Net(inplace), IMAGE), attach=True).predict(x)
-                assert torch.equal(answers, Net(False)(X))
-                gradients.append(torch.autograd.grad(answers.sum(), x)[0])
-            assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
+                answers = repair.predict(x)
+                assert torch.allclose(answers, model.predict(X), atol=1e-5), name
+                gradients[-1][name] = torch.autograd.grad(answers.square().sum(), x)[0]
+        assert list(gradients[0]) == list(gradients[1]) and gradients[0]
+        for name, gradient in gradients[0].items():
+            assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+
+
+def test_straight_through() -> None:
+    for function in ["round", "floor", "ceil", "trunc", "sign"]:
+
+        class Net(nn.Module):
+            def __init__(self, inplace: bool) -> None:
+                super().__init__()
+                self.inplace = inplace
+
+            def forward(self, x: Tensor) -> Tensor:
+                h = 3 * x.flatten(1)[:, :5] - 1
+                if self.inplace:
+                    getattr(h, function + "_")()
+                    h.detach_()
+                    return h * 2
+                return getattr(h, function)().detach() * 2
+
+        gradients = []
+        for inplace in (False, True):
+            x = X.clone().requires_grad_()
+            answers = with_straight_through(TorchModel(Net(inplace), IMAGE), attach=True).predict(x)
+            assert torch.equal(answers, Net(False)(X))
+            gradients.append(torch.autograd.grad(answers.sum(), x)[0])
+        assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)

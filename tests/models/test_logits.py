@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -54,7 +53,7 @@ class Own:
         return "own"
 
 
-def test_logits_of_any_type_are_float32_with_the_same_leader(subtests: pytest.Subtests) -> None:
+def test_logits_of_any_type_are_float32_with_the_same_leader() -> None:
     data = brinell.data(X, linear()(X).argmax(1))
     models = {
         "module": Cast,
@@ -64,13 +63,12 @@ def test_logits_of_any_type_are_float32_with_the_same_leader(subtests: pytest.Su
     }
     for name, make in models.items():
         for dtype in TYPES if name != "network" else (torch.float64, torch.float16):
-            with subtests.test(name=name, dtype=dtype):
-                (model,) = models_of(make(dtype), data, "")
-                logits = ask(model, X)
-                assert logits.dtype == torch.float32
-                reference = linear()(X) if name == "network" else Cast(dtype)(X).float()
-                assert torch.allclose(logits, reference, atol=2e-3) or dtype == torch.bool
-                assert torch.equal(logits.argmax(1), reference.argmax(1))
+            (model,) = models_of(make(dtype), data, "")
+            logits = ask(model, X)
+            assert logits.dtype == torch.float32
+            reference = linear()(X) if name == "network" else Cast(dtype)(X).float()
+            assert torch.allclose(logits, reference, atol=2e-3) or dtype == torch.bool
+            assert torch.equal(logits.argmax(1), reference.argmax(1))
 
 
 def test_an_audit_in_double_precision_is_that_in_single(tmp_path: Path) -> None:
@@ -82,21 +80,20 @@ def test_an_audit_in_double_precision_is_that_in_single(tmp_path: Path) -> None:
     assert [reports[0].robust(eps).k for eps in (0.05, 0.2)] == [reports[1].robust(eps).k for eps in (0.05, 0.2)]
 
 
-def test_the_leading_class_of_random_logits_stays(subtests: pytest.Subtests) -> None:
+def test_the_leading_class_of_random_logits_stays() -> None:
     for scale in [1e-12, 1.0, 1e30, 1e300]:
         for dtype in TYPES:
-            with subtests.test(dtype=dtype, scale=scale):
-                rng = torch.Generator().manual_seed(2)
-                close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
-                values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
-                if not dtype.is_floating_point:
-                    values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
-                    values = torch.cat([values, values % 3 + 2**60])
-                answer = values.to(dtype)
-                logits = as_logits(answer)
-                leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
-                assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
-                assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
+            rng = torch.Generator().manual_seed(2)
+            close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
+            values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
+            if not dtype.is_floating_point:
+                values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
+                values = torch.cat([values, values % 3 + 2**60])
+            answer = values.to(dtype)
+            logits = as_logits(answer)
+            leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
+            assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
+            assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
 
 
 def test_float64_logits_have_the_gradient_of_the_network() -> None:

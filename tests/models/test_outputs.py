@@ -69,25 +69,23 @@ def plain(hidden: int = 4) -> Network:
     return Network(lambda logits, _: logits, hidden)
 
 
-def test_the_part_of_as_many_columns_as_classes_is_found_or_named(subtests: pytest.Subtests) -> None:
+def test_the_part_of_as_many_columns_as_classes_is_found_or_named() -> None:
     logits = plain()(X)
     data = brinell.data(X, logits.argmax(1))
-    for form, (make, output) in FORMS.items():
+    for make, output in FORMS.values():
         for function, by_shape in itertools.product((True, False), repeat=2):
-            with subtests.test(by_shape=by_shape, function=function, form=form):
-                network = Network(make).eval()
-                settings = {} if by_shape else {"output": output}
-                (model,) = models_of(network.forward if function else network, data, "", **settings)
-                assert torch.equal(model.predict(X), logits) and model.classes == 3
+            network = Network(make).eval()
+            settings = {} if by_shape else {"output": output}
+            (model,) = models_of(network.forward if function else network, data, "", **settings)
+            assert torch.equal(model.predict(X), logits) and model.classes == 3
 
 
-def test_what_was_found_is_said(subtests: pytest.Subtests) -> None:
+def test_what_was_found_is_said() -> None:
     for form in FORMS:
-        with subtests.test(form=form):
-            model = TorchModel(Network(FORMS[form][0]), DOMAIN, name="mine", data_classes=3)
-            place = {"by place": "scores"}.get(form, str(FORMS[form][1]))
-            assert model.info.notes == (f"mine answers several parts, of which {place} is read: its shape is that of logits",)
-            assert not TorchModel(Network(FORMS[form][0]), DOMAIN, output=FORMS[form][1]).info.notes
+        model = TorchModel(Network(FORMS[form][0]), DOMAIN, name="mine", data_classes=3)
+        place = {"by place": "scores"}.get(form, str(FORMS[form][1]))
+        assert model.info.notes == (f"mine answers several parts, of which {place} is read: its shape is that of logits",)
+        assert not TorchModel(Network(FORMS[form][0]), DOMAIN, output=FORMS[form][1]).info.notes
 
 
 def test_the_part_named_logits_needs_no_words() -> None:
@@ -95,9 +93,7 @@ def test_the_part_named_logits_needs_no_words() -> None:
     assert (model.classes, model.info.notes) == (3, ())
 
 
-def test_several_candidates_are_listed_with_the_option(
-    tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
-) -> None:
+def test_several_candidates_are_listed_with_the_option(tmp_path_factory: pytest.TempPathFactory) -> None:
     rows_0 = [
         (
             lambda logits, hidden: (logits, 2 * logits),
@@ -108,20 +104,16 @@ def test_several_candidates_are_listed_with_the_option(
     ]
     for form, words in rows_0:
         for function in [True, False]:
-            with subtests.test(function=function, words=words):
-                tmp_path = tmp_path_factory.mktemp("case")
-                network = Network(form)
-                with pytest.raises(RequestError, match=words):
-                    brinell.audit(
-                        network.forward if function else network, (X, plain()(X).argmax(1)), eps=0.1, out=tmp_path / "run"
-                    )
+            tmp_path = tmp_path_factory.mktemp("case")
+            network = Network(form)
+            with pytest.raises(RequestError, match=words):
+                brinell.audit(network.forward if function else network, (X, plain()(X).argmax(1)), eps=0.1, out=tmp_path / "run")
 
 
-def test_a_part_that_does_not_exist_is_refused(subtests: pytest.Subtests) -> None:
+def test_a_part_that_does_not_exist_is_refused() -> None:
     for output in [5, "nowhere", "hidden.3"]:
-        with subtests.test(output=output):
-            with pytest.raises(RequestError, match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one"):
-                TorchModel(Network(FORMS["dict"][0]), DOMAIN, name="mine", output=output)
+        with pytest.raises(RequestError, match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one"):
+            TorchModel(Network(FORMS["dict"][0]), DOMAIN, name="mine", output=output)
 
 
 def test_output_is_for_models_whose_answers_have_parts(tmp_path: Path) -> None:
@@ -168,42 +160,32 @@ MAPS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 }
 
 
-def test_the_map_among_several_parts_is_found(subtests: pytest.Subtests) -> None:
+def test_the_map_among_several_parts_is_found() -> None:
     pictures = (torch.rand(2, 8, 8, 3, generator=torch.Generator().manual_seed(0)) * 255).to(torch.uint8).numpy()
     data = brinell.data(pictures, masks=pictures[..., 0] > 127, classes=["dark", "bright"])
     x = data.load([0, 1])
     for form, (make, path) in MAPS.items():
-        with subtests.test(form=form):
-            (model,) = models_of(Segmentation(make), data, "")
-            maps = pick(Segmentation(make)(x), path)
-            assert maps.shape[-1] == (2 if form == "transformers" else 8)
-            assert torch.allclose(MapModel(model).predict(x), nn.functional.interpolate(maps, (8, 8), mode="bilinear").flatten(1))
+        (model,) = models_of(Segmentation(make), data, "")
+        maps = pick(Segmentation(make)(x), path)
+        assert maps.shape[-1] == (2 if form == "transformers" else 8)
+        assert torch.allclose(MapModel(model).predict(x), nn.functional.interpolate(maps, (8, 8), mode="bilinear").flatten(1))
 
 
 def test_smaller_maps_are_enlarged_and_probabilities_become_logits() -> None:
-    domain = Domain(kind="image", shape=(3, 8, 8))
+    domain, softmax = Domain(kind="image", shape=(3, 8, 8)), nn.Softmax(1)
     x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    digests, softmax = set(), nn.Softmax(1)
-    for shrink, ends in ((4, (2, 2)), (1, (8, 8))):
+    for shrink in (4, 1):
         maps = Segmentation(lambda maps, shrink=shrink: maps[..., ::shrink, ::shrink])
-        for enlargement, options in {
-            "bilinear": {"mode": "bilinear", "align_corners": False},
-            "bilinear-aligned": {"mode": "bilinear", "align_corners": True},
-            "nearest": {"mode": "nearest"},
-        }.items():
-            inner = TorchModel(maps, domain, data_classes=2)
-            model = MapModel(inner, enlargement)
-            expected = nn.functional.interpolate(maps(x), (8, 8), **options)
-            assert torch.allclose(model.predict(x), expected.flatten(1)) and model.output.shape == (2, 8, 8)
-            assert model.classes == 2 * 8 * 8 and any("enlarged" in note for note in model.info.notes) == (ends == (2, 2))
-            digests |= {model.digest()}
+        inner = TorchModel(maps, domain, data_classes=2)
+        model, expected = MapModel(inner), nn.functional.interpolate(maps(x), (8, 8), mode="bilinear")
+        assert torch.allclose(model.predict(x), expected.flatten(1)) and model.output.shape == (2, 8, 8)
+        assert model.classes == 2 * 8 * 8 and any("enlarged" in note for note in model.info.notes) == (shrink == 4)
         probable = TorchModel(nn.Sequential(maps, softmax), domain, data_classes=2)
         assert holds_probabilities(probable, x) and not holds_probabilities(inner, x)
-        (logits,) = {MapModel(probable, probabilities=True).predict(x)}
+        logits = MapModel(probable, probabilities=True)
         wanted = nn.functional.interpolate(softmax(maps(x)).log(), (8, 8), mode="bilinear")
-        assert torch.allclose(logits, wanted.flatten(1), atol=1e-5)
-        digests |= {MapModel(probable, probabilities=True).digest(), MapModel(probable).digest()}
-    assert len(digests) == 5, "each way to enlarge, and probabilities, make another model"
+        assert torch.allclose(logits.predict(x), wanted.flatten(1), atol=1e-5)
+        assert len({model.digest(), logits.digest(), MapModel(probable).digest()}) == 3
 
 
 def test_maps_without_scores_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor],
     assert torch.equal(model.module[0].weight, halves["0.weight"].float())
 
 
-def test_checkpoints_of_torch(
-    file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
-) -> None:
+def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory) -> None:
     rows_0 = [
         lambda state: state,
         lambda state: {"state_dict": state, "epoch": 3},
@@ -83,11 +81,10 @@ def test_checkpoints_of_torch(
     ]
     for wrap in rows_0:
         for suffix in ["pt", "pth", "th", "ckpt"]:
-            with subtests.test(suffix=suffix, wrap=wrap):
-                tmp_path = tmp_path_factory.mktemp("case")
-                torch.save(wrap(weights), tmp_path / f"w.{suffix}")
-                model = load(file, weights=str(tmp_path / f"w.{suffix}"))
-                assert torch.equal(model.module[0].weight, weights["0.weight"])
+            tmp_path = tmp_path_factory.mktemp("case")
+            torch.save(wrap(weights), tmp_path / f"w.{suffix}")
+            model = load(file, weights=str(tmp_path / f"w.{suffix}"))
+            assert torch.equal(model.module[0].weight, weights["0.weight"])
 
 
 def test_arguments_reach_the_factory_as_text(file: Path) -> None:
@@ -103,7 +100,7 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
     assert load(file, weights=str(tmp_path / "w.safetensors")).digest() != digest
 
 
-def test_bad_requests_give_one_line(file: Path, subtests: pytest.Subtests) -> None:
+def test_bad_requests_give_one_line(file: Path) -> None:
     rows = [
         ("", {}, "names no function: write torch:FILE.py:FACTORY"),
         ("{file}", {}, "names no function"),
@@ -118,12 +115,11 @@ def test_bad_requests_give_one_line(file: Path, subtests: pytest.Subtests) -> No
         ("{file}:net", {"weights": "{file}"}, "weights come as .safetensors"),
     ]
     for path, options, words in rows:
-        with subtests.test(path=path):
-            places = {"file": str(file), "folder": str(file.parent)}
-            filled = {key: value.format(**places) for key, value in options.items()}
-            with pytest.raises(RequestError, match=words) as error:
-                TorchModule(path=path.format(**places), **filled)(VECTOR)
-            assert "\n" not in str(error.value)
+        places = {"file": str(file), "folder": str(file.parent)}
+        filled = {key: value.format(**places) for key, value in options.items()}
+        with pytest.raises(RequestError, match=words) as error:
+            TorchModule(path=path.format(**places), **filled)(VECTOR)
+        assert "\n" not in str(error.value)
 
 
 def test_a_model_that_cannot_take_the_data(file: Path) -> None:
@@ -132,7 +128,7 @@ def test_a_model_that_cannot_take_the_data(file: Path) -> None:
 
 
 def test_weights_that_do_not_fit_are_named(
-    file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
+    file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     rows = [
         (lambda w: {k: v for k, v in w.items() if k != "0.bias"}, r"names 1 missing \(0.bias\)"),
@@ -141,12 +137,11 @@ def test_weights_that_do_not_fit_are_named(
         (lambda w: {f"net.{k}": v for k, v in w.items()}, r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected"),
     ]
     for change, words in rows:
-        with subtests.test(words=words):
-            tmp_path = tmp_path_factory.mktemp("case")
-            save_file(change(weights), tmp_path / "w.safetensors")
-            with pytest.raises(RequestError, match=words) as error:
-                load(file, weights=str(tmp_path / "w.safetensors"))
-            assert "\n" not in str(error.value)
+        tmp_path = tmp_path_factory.mktemp("case")
+        save_file(change(weights), tmp_path / "w.safetensors")
+        with pytest.raises(RequestError, match=words) as error:
+            load(file, weights=str(tmp_path / "w.safetensors"))
+        assert "\n" not in str(error.value)
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
@@ -167,28 +162,26 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
         read_weights(old)
 
 
-def test_a_file_without_a_state_dict(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+def test_a_file_without_a_state_dict(tmp_path_factory: pytest.TempPathFactory) -> None:
     for content in [5, {}, {"state_dict": {"a": 5}}, [torch.zeros(1)]]:
-        with subtests.test(content=content):
-            tmp_path = tmp_path_factory.mktemp("case")
-            torch.save(content, tmp_path / "w.pt")
-            with pytest.raises(RequestError, check=refused("models._weights.state_dict")):
-                read_weights(tmp_path / "w.pt")
+        tmp_path = tmp_path_factory.mktemp("case")
+        torch.save(content, tmp_path / "w.pt")
+        with pytest.raises(RequestError, check=refused("models._weights.state_dict")):
+            read_weights(tmp_path / "w.pt")
 
 
-def test_damaged_weights(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+def test_damaged_weights(tmp_path_factory: pytest.TempPathFactory) -> None:
     for content in [b"", b"nothing", None]:
         for name in ["w.pt", "w.safetensors"]:
-            with subtests.test(name=name, content=content):
-                tmp_path = tmp_path_factory.mktemp("case")
-                file = tmp_path / name
-                if content is None:
-                    (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
-                    content = file.read_bytes()[:500]
-                file.write_bytes(content)
-                with pytest.raises(RequestError, match="damaged|never loaded|no file of torch") as error:
-                    read_weights(file)
-                assert "\n" not in str(error.value)
+            tmp_path = tmp_path_factory.mktemp("case")
+            file = tmp_path / name
+            if content is None:
+                (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
+                content = file.read_bytes()[:500]
+            file.write_bytes(content)
+            with pytest.raises(RequestError, match="damaged|never loaded|no file of torch") as error:
+                read_weights(file)
+            assert "\n" not in str(error.value)
 
 
 FACTORIES = {
@@ -201,14 +194,13 @@ FACTORIES = {
 """By the code of a file: the name that is taken for a factory, and what the refusal says."""
 
 
-def test_what_is_no_factory_is_refused(tmp_path_factory, subtests):
+def test_what_is_no_factory_is_refused(tmp_path_factory):
     for code in FACTORIES:
-        with subtests.test(code=code):
-            tmp_path = tmp_path_factory.mktemp("case")
-            name, message = FACTORIES[code]
-            (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
-            with pytest.raises(RequestError, match=message):
-                TorchModule(path=f"{tmp_path}/model.py:{name}")(VECTOR)
+        tmp_path = tmp_path_factory.mktemp("case")
+        name, message = FACTORIES[code]
+        (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
+        with pytest.raises(RequestError, match=message):
+            TorchModule(path=f"{tmp_path}/model.py:{name}")(VECTOR)
 
 
 def test_a_module_of_the_file_is_a_model(tmp_path):
