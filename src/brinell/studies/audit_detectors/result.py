@@ -68,61 +68,44 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
             title="How much of the robustness is only detectability?",
             subject=f"{self.data}, {distance(self.facts.distance)} up to {self.facts.eps_text}; thresholds at "
             f"{100 * self.request.fpr:g} % false alarms on {self.request.train}",
-            sentences=[sentence_of(self.detectors)],
-            blocks=tables_of(self.detectors),
+            sentences=_sentences(self.detectors),
+            blocks=[
+                Table(
+                    title="Detectors",
+                    columns=("model", "detector", "robust without it", "static attacks", "adaptive attacks", "false alarms"),
+                    rows=[
+                        (
+                            *(d.model, d.detector, d.robust, d.static, d.adaptive),
+                            Detail(d.false_alarms, f"scores above {d.threshold:.3g}"),
+                        )
+                        for d in self.detectors
+                    ],
+                    text=READING,
+                    name="detectors",
+                    terminal=True,
+                ),
+                Table(
+                    title="Attack by attack",
+                    columns=("model", "detector", "attack", "AUC", "detected at the threshold"),
+                    rows=[
+                        (d.model, d.detector, entry.attack, Measure(entry.auc, entry.low, entry.high), entry.detected)
+                        for d in self.detectors
+                        for entry in d.attacks
+                    ],
+                    name="attacks",
+                    folded=True,
+                ),
+            ],
         )
 
 
-def sentence_of(detectors: list[DetectorResult]) -> str:
-    """The detector with the largest apparent gain, and what adaptive attacks leave of the gain."""
-    best = max(detectors, key=_gain)
-    if _gain(best) <= 0:
-        return "No detector adds to the robust accuracy, even against attacks that do not know it."
-    text = (
-        f"{best.detector} seems to raise the robust accuracy of {best.model} from {percent(best.robust.value)} to "
-        f"{percent(best.static.value)}."
-    )
-    if best.adaptive is None:
-        return f"{text} No adaptive attack ran, so the gain may be detectability alone."
-    remaining = max((best.adaptive.value or 0.0) - (best.robust.value or 0.0), 0.0)
-    return (
-        f"{text} Adaptive attacks, which know it, leave {percent(best.adaptive.value)}: "
-        f"{percent(1 - remaining / _gain(best), 0)} of the gain was detectability."
-    )
-
-
-def _gain(detector: DetectorResult) -> float:
-    return (detector.static.value or 0.0) - (detector.robust.value or 0.0)
-
-
-def tables_of(detectors: list[DetectorResult]) -> list[Table]:
-    """The rates of all detectors, and how they separate the inputs of each attack from clean ones."""
-    several = len({d.model for d in detectors}) > 1
-    heads = [(d.model, d.detector) if several else (d.detector,) for d in detectors]
-    columns = ("model", "detector") if several else ("detector",)
+def _sentences(detectors: list[DetectorResult]) -> list[str]:
+    """What each detector seems to add, and what adaptive attacks leave; the largest apparent gain first."""
+    ordered = sorted(detectors, key=lambda d: (d.robust.value or 0.0) - (d.static.value or 0.0))
     return [
-        Table(
-            title="Detectors",
-            columns=(*columns, "robust without it", "static attacks", "adaptive attacks", "false alarms"),
-            rows=[
-                (*head, d.robust, d.static, d.adaptive, Detail(d.false_alarms, f"scores above {d.threshold:.3g}"))
-                for head, d in zip(heads, detectors, strict=True)
-            ],
-            text=READING,
-            name="detectors",
-            terminal=True,
-        ),
-        Table(
-            title="Detectors, attack by attack",
-            columns=(*columns, "attack", "AUC", "detected at the threshold"),
-            rows=[
-                (*head, entry.attack, Measure(entry.auc, entry.low, entry.high), entry.detected)
-                for head, d in zip(heads, detectors, strict=True)
-                for entry in d.attacks
-            ],
-            name="detected_attacks",
-            folded=True,
-        ),
+        f"{d.detector} takes the robust accuracy of {d.model} from {percent(d.robust.value)} to {percent(d.static.value)} under "
+        f"attacks that do not know it, and to {percent(d.adaptive.value if d.adaptive else None)} under adaptive ones."
+        for d in ordered
     ]
 
 

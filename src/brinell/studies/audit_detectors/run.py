@@ -15,7 +15,6 @@ class turns; `free` keeps a part of the values untouched (the background masked 
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
-from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
@@ -128,7 +126,8 @@ def examine(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector
         return rows.build(Scores, len(position), **place, **known, **columns)
 
     parts = [score(CLEAN, np.arange(len(ids)), x, fooled=~right)]
-    broken = np.ma.filled(records.broken, np.inf) <= plan.run.manifest["eps"][-1] * (1 + 1e-9)
+    eps = plan.run.manifest["eps"][-1]
+    broken = np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)
     for stage in [entry["name"] for entry in plan.run.manifest["stages"]]:
         chosen = np.isin(ids, records.sample_id[broken & (records.attack == stage)])
         stored = plan.run.adversarial(model, stage, ids[chosen].tolist())
@@ -140,18 +139,25 @@ def examine(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector
     background, share = most_frequent(x, plan.dataset.domain)
     # In a distance that is not a norm, the projection may move any value, including those that a mask fixes.
     masked = share >= SHARE and not is_relative(plan.distance)
-    attacks = EVADING[: (2 if masked else 1) if request.steps and plan.run.manifest["eps"][-1] > 0 else 0]
+    attacks = EVADING[: (2 if masked else 1) if request.steps and eps > 0 else 0]
     for attack in attacks:
         for position in (part for part in np.array_split(np.flatnonzero(right), -(-int(right.sum()) // CHUNK) or 1) if len(part)):
-            index = torch.as_tensor(position, device=plan.device)
-            free = None if attack == EVADING[0] else (x[index] - background).abs() > 1e-6
-            rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(f"{detector} {attack}")
+            index, n = torch.as_tensor(position, device=plan.device), len(position)
             y = torch.as_tensor(labels[position], device=plan.device)
-            found, backwards = _attack(plan, request, model, Undetected(suspicion, threshold), x[index], y, rng, free)
+            batch = Batch(ids=torch.arange(n, device=plan.device), x=x[index], y=y)
+            budget = torch.full((n,), eps, device=plan.device)
+            criterion = Undetected(suspicion, threshold)
+            threat = Threat(distance=plan.distance, eps=budget, domain=plan.dataset.domain, criterion=criterion)
+            ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
+            free = None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
+            rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(f"{detector} {attack}")
+            proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=request.steps, free=free)
+            full = ledger.full_inputs(batch.ids, proposals)
+            found = torch.where(norms.per_sample(ledger.fooled, full), ledger.best.closest, full)
             wrong = classes(plan.models[model], found, CHUNK) != labels[position]
-            parts.append(score(attack, position, found, fooled=wrong, backwards=backwards))
+            parts.append(score(attack, position, found, fooled=wrong, backwards=ledger.costs.backwards.cpu().numpy()))
             arrays |= {f"{attack}/{ids[position][row]}": found[row].cpu().numpy() for row in np.flatnonzero(wrong)}
-    write_arrays(Path(plan.folder / file), arrays)
+    write_arrays(plan.folder / file, arrays)
     return rows.concatenate(parts)
 
 
@@ -169,31 +175,6 @@ def _scores(suspicion: Suspicion, x: Tensor) -> Array:
     """(n,) float64: suspicion of each input."""
     with torch.no_grad():
         return np.concatenate([suspicion(part).cpu().numpy().astype(np.float64) for part in torch.split(x, CHUNK)])
-
-
-def _attack(
-    plan: DetectorsPlan,
-    request: DetectorsRequest,
-    model: str,
-    criterion: Undetected,
-    x: Tensor,
-    y: Tensor,
-    rng: Streams,
-    free: Tensor | None,
-) -> tuple[Tensor, Array]:
-    """The inputs (n, *shape) of the adaptive attack, and the backward evaluations (n,) of each."""
-    batch, eps = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), plan.run.manifest["eps"][-1]
-    threat = Threat(
-        distance=plan.distance,
-        eps=torch.full((len(x),), eps, device=x.device),
-        domain=plan.dataset.domain,
-        criterion=criterion,
-    )
-    ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
-    mask = None if free is None else ledger.movable(free)
-    proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=request.steps, free=mask)
-    inputs = torch.where(per_sample(ledger.fooled, x), ledger.best.closest, ledger.full_inputs(batch.ids, proposals))
-    return inputs, ledger.costs.backwards.cpu().numpy()
 
 
 def evade(oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, *, steps: int, free: Tensor | None = None) -> Tensor:
