@@ -225,3 +225,10 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
         brinell.corrupt(network, spec, out=tmp_path / "spec")
     with pytest.raises(BrinellError, match="answers a map of 2 x 12 x 12"):
         brinell.attack(model, x.transpose(0, 3, 1, 2), [0] * 5, eps=0.1)
+
+
+def test_a_gate_judges_pixels_and_a_board_has_no_place_for_them(result, tmp_path):
+    rate = result.robust_accuracy[-1]
+    assert brinell.gate(result, robust=rate.low - 0.01).passed and not brinell.gate(result, robust=rate.value).passed
+    board = brinell.board(result, out=tmp_path / "site")
+    assert "gives no robust accuracy" in board.refused[0].why

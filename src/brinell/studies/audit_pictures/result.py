@@ -187,6 +187,10 @@ class PicturesResult(FolderResult):
     notes: list[str]
     """Notes on pictures and classes that no figure counts, and on the model."""
 
+    def rates(self) -> dict[str, list[Rate]]:
+        """Rates that a gate can judge, by metric."""
+        return {"clean": [self.clean_accuracy], "robust": self.robust_accuracy}
+
     def report(self) -> Report:
         """What the page, the terminal and the CSV files say."""
         (model,), (unit, remain) = self.models, UNITS[self.facts.task]

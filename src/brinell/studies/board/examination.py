@@ -22,6 +22,9 @@ from brinell.studies.verification.result import Status
 from brinell.studies.verification.run import carry_out as verify
 from brinell.studies.verification.run import verify_files
 
+PLACED = ("audit", "certify")
+"""Verbs whose folders have a place on a board."""
+
 
 def examine(path: str, level: str, trust: str | None) -> dict[str, Any]:
     """Verify a folder and read its figures.
@@ -50,7 +53,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         RequestError: it does not, or it has no figures for a board.
     """
     study = register.study_of(path)
-    if study.verb != "audit" and not study.has_rates():
+    if study.verb not in PLACED:
         raise RequestError(f"brinell {study.verb} made it, which gives no robust accuracy: name a run of brinell audit")
     if level == "rows":
         result = verify_files(path, "the board reads files alone")

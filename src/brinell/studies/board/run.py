@@ -20,7 +20,7 @@ from brinell.store.folder import MANIFEST, REQUEST, verb_of
 from brinell.studies import register
 from brinell.studies.board import BoardRequest
 from brinell.studies.board.arrangement import Figures, arrange
-from brinell.studies.board.examination import examine
+from brinell.studies.board.examination import PLACED, examine
 from brinell.studies.board.result import BoardResult, Refusal, site_reports
 from brinell.studies.kit import Call
 
@@ -104,14 +104,14 @@ def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Folders of runs and studies below a folder; a study that gives no rates is left out where it was not named."""
+    """Folders of runs and studies below a folder; a study without a place is left out where it was not named."""
     for parent, names, files in os.walk(folder):
         path = Path(parent)
         names[:] = sorted(name for name in names if name not in RUN_FOLDERS and not name.startswith("."))
         if not {MANIFEST, REQUEST} & set(files) and not (path / "records").is_dir():
             continue
         verb = verb_of(path)
-        if path == folder or verb is None or verb == "audit" or verb not in register.entries() or register.load(verb).has_rates():
+        if path == folder or verb is None or verb in PLACED or verb not in register.entries():
             yield path
 
 
