@@ -273,7 +273,7 @@ def check_command(run: FinishedRun) -> None:
     values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(exclude_unset=True)
     options = settings_texts({name: value for name, value in run.example.items() if name not in values})
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
-        Command(study, values, options, None, out, bool(study.resume), True, None).execute()
+        Command(study, values, options, None, out, bool(study.resume), True).execute()
     way = "after a stop of the call and a resume by the command" if study.resume else "by the command than by the call"
     _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")
     printed_type = TypeAdapter[Any](study.resolve(study.printed or study.result))
