@@ -8,14 +8,16 @@ from math import prod
 import torch
 from torch import Tensor
 
-from brinell.bounds._graph import Activation, Graph, MaxPool, Range
-from brinell.bounds._relaxations import Lines, Windows, relax, relax_maxima
+from brinell.bounds._graph import NONLINEAR, Activation, Graph, Linear, MaxPool, Product, Range
+from brinell.bounds._relaxations import Relaxed, relax, relax_maxima, relax_product
 from brinell.bounds._rows import Rows
 
 __all__ = ["Ball", "Relaxation", "margin_rows"]
 
 EXTRA = 16
 """Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
+MOST_REFINED = 2_000
+"""Values of a node, other than a map, above which its range is that of interval arithmetic."""
 MEGABYTES = 24
 """Size of the coefficients that are passed through the network at a time."""
 
@@ -38,6 +40,15 @@ class Ball:
     high: Tensor
     norm: str
     """linf or l2."""
+    allowance: Tensor = field(default_factory=lambda: torch.empty(0))
+    """(all samples,): the largest allowance for rounding in bounds on the scores of each, noted by `Relaxation.lower`."""
+    sample: Tensor = field(default_factory=lambda: torch.empty(0))
+    """(n,) the place of each sample in `allowance`."""
+
+    def __post_init__(self) -> None:
+        if not len(self.allowance):
+            object.__setattr__(self, "allowance", torch.zeros_like(self.eps))
+            object.__setattr__(self, "sample", torch.arange(len(self.eps), device=self.eps.device))
 
     @property
     def box(self) -> Range:
@@ -53,7 +64,7 @@ class Ball:
     def select(self, keep: Tensor) -> "Ball":
         """The ball around some of the samples."""
         low, high = (b[keep] if b.dim() == self.x.dim() else b for b in (self.low, self.high))
-        return Ball(self.x[keep], self.eps[keep], low, high, self.norm)
+        return Ball(self.x[keep], self.eps[keep], low, high, self.norm, self.allowance, self.sample[keep])
 
 
 @dataclass(eq=False)
@@ -63,7 +74,7 @@ class Relaxation:
     graph: Graph
     ball: Ball
     ranges: list[Range] = field(default_factory=list)
-    lines: dict[int, Lines | Windows] = field(default_factory=dict)
+    lines: dict[int, Relaxed] = field(default_factory=dict)
     largest: list[Tensor] = field(default_factory=list)
     """(n, *shape) for each node: the sum of absolute products of its operation, which bounds what one rounding changes."""
 
@@ -74,7 +85,7 @@ class Relaxation:
         self,
         node: int,
         rows: Rows,
-        lines: Mapping[int, Lines | Windows] | None = None,
+        lines: Mapping[int, Relaxed] | None = None,
         penalties: Mapping[int, Tensor] | None = None,
         stop: int = 0,
         record: dict[int, Tensor] | None = None,
@@ -103,14 +114,16 @@ class Relaxation:
             if k in lines:
                 if record is not None:
                     record[k] = rows_.dense(spec.shape).a
-                pulled, shift = lines[k].pull(rows_)
+                *pulled, shift = lines[k].pull(rows_)
                 if penalties and k in penalties:
-                    pulled = pulled.dense(self.graph.nodes[spec.arguments[0]].shape)
-                    pulled = pulled.replaced(pulled.a - penalties[k])
-                parts = (pulled,)
+                    (argument,) = pulled
+                    argument = argument.dense(self.graph.nodes[spec.arguments[0]].shape)
+                    pulled = [argument.replaced(argument.a - penalties[k])]
+                parts = tuple(pulled)
             else:
                 operation = spec.operation
-                assert operation is not None and not isinstance(operation, Activation | MaxPool)
+                assert operation is not None and not isinstance(operation, NONLINEAR)
+                rows_ = rows_.dense(spec.shape) if isinstance(operation, Linear) else rows_
                 shift = operation.offset(rows_)
                 total = total + operation.roundings * size
                 parts = operation.adjoint(rows_, [self.graph.nodes[j].shape for j in spec.arguments])
@@ -120,7 +133,14 @@ class Relaxation:
         if stop in pending:
             least, size = self._least(pending[stop]) if stop == 0 else self._least_of_range(stop, pending[stop])
             constant, total = constant + least, total + (pending[stop].a[0].numel() + EXTRA) * size
-        return constant - unit(constant) * (total + len(self.graph.nodes) * constant.detach().abs())
+        allowance = unit(constant) * (total + len(self.graph.nodes) * constant.detach().abs())
+        self._record(node, rows, allowance)
+        return constant - allowance
+
+    def _record(self, node: int, rows: Rows, allowance: Tensor) -> None:
+        """Note the largest allowance for rounding in a bound on scores, sample by sample."""
+        if node == len(self.graph.nodes) - 1:
+            self.ball.allowance.scatter_reduce_(0, self.ball.sample[rows.sample], allowance.detach(), "amax")
 
     def _size(self, node: int, rows: Rows) -> Tensor:
         """(rows,): the sum of absolute products of functions of the value of a node."""
@@ -129,7 +149,9 @@ class Relaxation:
     def within_ranges(self, node: int, rows: Rows) -> Tensor:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
         least, size = self._least_of_range(node, rows)
-        return least - unit(least) * (rows.a[0].numel() + EXTRA) * size
+        allowance = unit(least) * (rows.a[0].numel() + EXTRA) * size
+        self._record(node, rows, allowance)
+        return least - allowance
 
     def select(self, sample: Tensor) -> "Relaxation":
         """The relaxation of chosen samples, each as often as it is named; its lines are made anew."""
@@ -200,7 +222,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         assert operation is not None
         arguments = [state.ranges[j] for j in spec.arguments]
         least, most = operation.interval(*arguments)
-        if isinstance(operation, Activation | MaxPool):
+        if isinstance(operation, NONLINEAR):
             products, roundings = torch.maximum(least.abs(), most.abs()), 4
         else:
             products = operation.products(*(torch.maximum(a.abs(), b.abs()) for a, b in arguments))
@@ -215,23 +237,23 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
             _refine(state, k, state.lower_in_parts)
             if tighten is not None:
                 _refine(state, k, functools.partial(tighten, state))
-        if isinstance(operation, Activation):
-            state.lines[k] = relax(operation, state.ranges[spec.arguments[0]])
-            state.largest[k] = state.lines[k].largest
-        elif isinstance(operation, MaxPool):
-            state.lines[k] = relax_maxima(operation, state.ranges[spec.arguments[0]])
+        if isinstance(operation, NONLINEAR):
+            state.lines[k] = _relaxed(operation, [state.ranges[j] for j in spec.arguments])
+            state.largest[k] = state.lines[k].largest if not isinstance(operation, MaxPool) else products
     return state
 
 
-def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Lines | Windows]:
-    """Lines of all activations on the ranges of their arguments."""
-    lines: dict[int, Lines | Windows] = {}
-    for k, spec in enumerate(graph.nodes):
-        if isinstance(spec.operation, Activation):
-            lines[k] = relax(spec.operation, ranges[spec.arguments[0]])
-        elif isinstance(spec.operation, MaxPool):
-            lines[k] = relax_maxima(spec.operation, ranges[spec.arguments[0]])
-    return lines
+def _relaxed(operation: Activation | MaxPool | Product, ranges: Sequence[Range]) -> Relaxed:
+    """What takes the place of an operation on the ranges of its arguments."""
+    if isinstance(operation, Product):
+        return relax_product(operation, *ranges)
+    return relax(operation, ranges[0]) if isinstance(operation, Activation) else relax_maxima(operation, ranges[0])
+
+
+def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Relaxed]:
+    """What takes the place of all operations that are not linear, on the ranges of their arguments."""
+    operations = {k: spec for k, spec in enumerate(graph.nodes) if isinstance(spec.operation, NONLINEAR)}
+    return {k: _relaxed(spec.operation, [ranges[j] for j in spec.arguments]) for k, spec in operations.items()}  # type: ignore[arg-type]
 
 
 def _largest(low: Tensor, high: Tensor) -> Tensor:
@@ -240,18 +262,20 @@ def _largest(low: Tensor, high: Tensor) -> Tensor:
 
 def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) -> None:
     """Bound the values of a node where their ranges do not tell their sign."""
-    if isinstance(state.graph.nodes[node].operation, Activation | MaxPool):
+    shape = state.graph.nodes[node].shape
+    if isinstance(state.graph.nodes[node].operation, Activation | MaxPool) or (len(shape) != 3 and prod(shape) > MOST_REFINED):
         return  # its range follows from that of its argument
     low, high = state.ranges[node]
     smooth = any(
-        isinstance(spec.operation, Activation) and not spec.operation.is_piecewise and node in spec.arguments
+        (isinstance(spec.operation, Product) or (isinstance(spec.operation, Activation) and not spec.operation.is_piecewise))
+        and node in spec.arguments
         for spec in state.graph.nodes
     )
     open_ = torch.ones_like(low, dtype=torch.bool) if smooth else (low < 0) & (high > 0)
     index = open_.nonzero()
     if not len(index):
         return
-    shape, sample = state.graph.nodes[node].shape, index[:, 0]
+    sample = index[:, 0]
     if len(shape) == 3:
         corner, size = index[:, 2:], (shape[1], shape[2])
         unit = torch.zeros(len(index), shape[0], 1, 1, dtype=low.dtype, device=low.device)

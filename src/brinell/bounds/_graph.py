@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from brinell.bounds._functions import FUNCTIONS, Function
 from brinell.bounds._rows import Rows
 
 __all__ = [
@@ -23,8 +24,10 @@ __all__ = [
     "Graph",
     "Linear",
     "MaxPool",
+    "NONLINEAR",
     "Node",
     "Operation",
+    "Product",
     "Range",
     "Reshape",
     "Scale",
@@ -90,7 +93,7 @@ class Convolution:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A matrix product on the last of (n, features)."""
+    """A matrix product on the last axis of (n, ..., features)."""
 
     weight: Tensor
     bias: Tensor | None
@@ -116,7 +119,7 @@ class Linear:
 
     def offset(self, rows: Rows) -> Tensor:
         """The bias."""
-        return _zero(rows) if self.bias is None else rows.a @ self.bias
+        return _zero(rows) if self.bias is None else (rows.a @ self.bias).reshape(len(rows.a), -1).sum(1)
 
     def products(self, largest: Tensor) -> Tensor:
         """|weight| times the largest values."""
@@ -281,7 +284,7 @@ class Concatenation:
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """A function of each value: `relu`, `leaky_relu`, `sigmoid` or `tanh`."""
+    """A function of each value: `relu`, `leaky_relu`, or one of `FUNCTIONS`."""
 
     name: str
     slope: float = 0.0
@@ -293,15 +296,24 @@ class Activation:
             return x.clamp(min=0)
         if self.name == "leaky_relu":
             return torch.where(x >= 0, x, self.slope * x)
-        return torch.sigmoid(x) if self.name == "sigmoid" else torch.tanh(x)
+        return FUNCTIONS[self.name].value(x)
 
     def interval(self, argument: Range) -> Range:
-        """Both ends: all these functions increase, but for a leaky ReLU of negative slope."""
-        low, high = self.value(argument[0]), self.value(argument[1])
-        if self.name == "leaky_relu" and self.slope < 0:
-            low, high = torch.minimum(low, high), torch.maximum(low, high)
-            low = torch.where((argument[0] < 0) & (argument[1] > 0), low.clamp(max=0), low)
+        """Values at both ends, and at the valley of the function where the range holds it."""
+        ends = self.value(argument[0]), self.value(argument[1])
+        low, high = torch.minimum(*ends), torch.maximum(*ends)
+        valley = 0.0 if self.name == "leaky_relu" and self.slope < 0 else None if self.is_piecewise else self.function.valley
+        if valley is not None:
+            least = self.value(torch.full_like(low, valley))
+            low = torch.where((argument[0] < valley) & (argument[1] > valley), torch.minimum(low, least), low)
+        if not self.is_piecewise and self.function.positive:
+            low, high = (torch.where(argument[0] > 0, end, limit) for end, limit in ((low, -torch.inf), (high, torch.inf)))
         return low, high
+
+    @property
+    def function(self) -> Function:
+        """The smooth function."""
+        return FUNCTIONS[self.name]
 
     @property
     def is_piecewise(self) -> bool:
@@ -326,12 +338,35 @@ class MaxPool:
         return self.value(argument[0]), self.value(argument[1])
 
 
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The product of two values that both depend on the input: of their entries, or of matrices (..., k, m) and (..., m, n)."""
+
+    matrices: bool = False
+
+    def value(self, first: Tensor, second: Tensor) -> Tensor:
+        """The product."""
+        return first @ second if self.matrices else first * second
+
+    def interval(self, first: Range, second: Range) -> Range:
+        """All corners of entries; centre and radius of matrices, whose terms are summed."""
+        if not self.matrices:
+            corners = torch.stack([one * two for one in first for two in second])
+            return corners.amin(0), corners.amax(0)
+        (x, dx), (y, dy) = centred(*first), centred(*second)
+        middle, spread = x @ y, x.abs() @ dy + dx @ y.abs() + dx @ dy
+        return middle - spread, middle + spread
+
+
 AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
 """Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` is the most
 roundings on the way of a product through the map or its adjoint, and `products` the sum of the absolute values of all products,
 from the largest absolute values of the arguments."""
-Operation = AffineMap | Activation | MaxPool
+Operation = AffineMap | Activation | MaxPool | Product
 """Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
+
+
+NONLINEAR = Activation | MaxPool | Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +393,7 @@ class Graph:
     @property
     def activations(self) -> tuple[int, ...]:
         """The nodes other than affine maps."""
-        return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, Activation | MaxPool))
+        return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, NONLINEAR))
 
     def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":
         """The same network with its constants in another precision, and on another device."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brinell.bounds._bounding import Relaxation
 from brinell.bounds._graph import Activation
-from brinell.bounds._relaxations import Lines, Windows, relax
+from brinell.bounds._relaxations import Lines, Relaxed, relax
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import Optimised, optimise
 
@@ -98,7 +98,7 @@ class Parts:
         if not self.signs:
             return none, self
         state, losses, sizes = self._state(), [], []
-        lines: dict[int, Lines | Windows] = {}
+        lines: dict[int, Relaxed] = {}
         for k in self.signs:
             argument = self.root.graph.nodes[k].arguments[0]
             operation = self.root.graph.nodes[k].operation
@@ -133,7 +133,7 @@ class Parts:
         return replace(self, signs=signs)
 
 
-def _loss(lines: Lines | Windows, a: Tensor, state: Relaxation, argument: int) -> Tensor:
+def _loss(lines: Relaxed, a: Tensor, state: Relaxation, argument: int) -> Tensor:
     """(parts, *shape): how much the line of each neuron can lose at most, 0 where its sign is known."""
     assert isinstance(lines, Lines)
     low, high = state.ranges[argument]

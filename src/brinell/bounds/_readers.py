@@ -1,14 +1,13 @@
 """Operations of torch by name, and the nodes that they become."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from brinell.bounds._graph import Activation, Concatenation, Convolution, Linear, MaxPool, Reshape, Scale, Sum
+from brinell.bounds._graph import Activation, Concatenation, Convolution, Linear, MaxPool, Product, Reshape, Scale, Sum
 from brinell.bounds._recorder import Reader, Recorder, Unbounded
 
 __all__ = ["READERS"]
@@ -43,7 +42,7 @@ def _convolution(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> 
 def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> int:
     """(out, in) weight."""
     argument = trace.node(node)
-    if argument is None or len(trace.shape(argument)) != 1:
+    if argument is None:
         raise Unbounded("there is no bound for a matrix product of this kind")
     return trace.add(Linear(_double(weight), None if bias is None else _double(bias)), [argument], shape)
 
@@ -51,19 +50,41 @@ def _linear(trace: Recorder, node: Any, weight: Any, bias: Any, shape: tuple[int
 def _addmm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b["beta"] != 1 or b["alpha"] != 1 or trace.node(b["mat2"]) is not None:
         raise Unbounded("there is no bound for a matrix product of this kind")
-    return _linear(trace, b["mat1"], b["mat2"].t(), b["self"].expand(shape), shape)
+    return _linear(trace, b["mat1"], b["mat2"].t(), b["self"].expand(shape[-1:]), shape)
 
 
 def _mm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if trace.node(b["mat2"]) is not None:
-        raise Unbounded("the network multiplies values of its input with each other")
+        raise Unbounded("there is no bound for a matrix product of this kind")
     return _linear(trace, b["self"], b["mat2"].t(), None, shape)
+
+
+def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    """Products of matrices (n, ..., k, m) and (n, ..., m, l)."""
+    nodes = [trace.node(b[name]) for name in ("self", "mat2")]
+    if None in nodes:
+        raise Unbounded("there is no bound for products of values with matrices by sample")
+    # The batch of bmm may hold the samples and the heads, and nothing but the samples where the values have two axes.
+    parts = [node for node in nodes if node is not None]
+    return trace.add(Product(matrices=True), parts, shape)
+
+
+def _attention(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    """softmax(q k^T / sqrt(d)) v of queries, keys and values (n, heads, tokens, d)."""
+    if b.get("is_causal") or b.get("attn_mask") is not None or b.get("attn_bias") is not None or b.get("dropout_p"):
+        raise Unbounded("there is no bound for attention with a mask")
+    query, key, value = (b[name].node for name in ("query", "key", "value"))
+    *heads, tokens, width = trace.shape(key)
+    scale = b["scale"] if b.get("scale") is not None else width**-0.5
+    query = _scaled(trace, query, scale, 0.0, trace.shape(query))
+    key = trace.indexed(key, lambda x: x.transpose(-1, -2), (*heads, width, tokens))
+    scores = trace.add(Product(matrices=True), [query, key], (*trace.shape(query)[:-1], tokens))
+    return trace.add(Product(matrices=True), [_softmax_of(trace, scores, -1), value], shape)
 
 
 def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[int, ...]) -> int:
     """`node * factor + shift`, broadcast."""
-    if trace.shape(node) != shape:
-        node = trace.indexed(node, lambda x: x.expand(len(x), *shape) if x.dim() > 1 else x, shape)
+    node = _broadcast(trace, node, shape)
     factor, shift = (_constant(_double(part), shape) for part in (factor, shift))
     return trace.add(Scale(factor, shift), [node], shape)
 
@@ -82,9 +103,7 @@ def _sum(sign: float) -> "Reader":
         scale = sign * float(b.get("alpha") or 1)
         nodes = trace.node(first), trace.node(second)
         if nodes[0] is not None and nodes[1] is not None:
-            if trace.shape(nodes[0]) != trace.shape(nodes[1]):
-                raise Unbounded("there is no bound for sums of values of different shapes")
-            return trace.add(Sum((1.0, scale)), [nodes[0], nodes[1]], shape)
+            return trace.add(Sum((1.0, scale)), [_broadcast(trace, nodes[0], shape), _broadcast(trace, nodes[1], shape)], shape)
         if nodes[0] is not None:
             return _scaled(trace, nodes[0], 1.0, scale * _double(second), shape)
         assert nodes[1] is not None
@@ -96,21 +115,36 @@ def _sum(sign: float) -> "Reader":
 def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     nodes = trace.node(b["self"]), trace.node(b["other"])
     if nodes[0] is not None and nodes[1] is not None:
-        raise Unbounded("the network multiplies values of its input with each other")
+        return _multiplied(trace, nodes[0], nodes[1], shape)
     node, factor = (nodes[0], b["other"]) if nodes[0] is not None else (nodes[1], b["self"])
     assert node is not None
     return _scaled(trace, node, factor, 0.0, shape)
 
 
+def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
+    """The product of two values, broadcast."""
+    first, second = (_broadcast(trace, node, shape) for node in (first, second))
+    return trace.add(Activation("square"), [first], shape) if first == second else trace.add(Product(), [first, second], shape)
+
+
+def _broadcast(trace: Recorder, node: int, shape: tuple[int, ...]) -> int:
+    if trace.shape(node) == shape:
+        return node
+    missing = (1,) * (len(shape) - len(trace.shape(node)))
+    return trace.indexed(node, lambda x: x.reshape(len(x), *missing, *x.shape[1:]).expand(len(x), *shape), shape)
+
+
 def _quotient(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node = trace.node(b["self"])
-    if node is None or trace.node(b["other"]) is not None:
-        raise Unbounded("the network divides by values of its input")
+    node, divisor = trace.node(b["self"]), trace.node(b["other"])
+    if divisor is not None:
+        inverse = trace.add(Activation("reciprocal"), [divisor], trace.shape(divisor))
+        return _scaled(trace, inverse, b["self"], 0.0, shape) if node is None else _multiplied(trace, node, inverse, shape)
+    assert node is not None
     return _scaled(trace, node, 1.0 / _double(b["other"]), 0.0, shape)
 
 
 def _negative(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _scaled(trace, trace.positions[id(b["self"])], -1.0, 0.0, shape)
+    return _scaled(trace, b["self"].node, -1.0, 0.0, shape)
 
 
 def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
@@ -120,19 +154,102 @@ def _batch_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
     factor = (1.0 if b["weight"] is None else _double(b["weight"])) / (var + b["eps"]).sqrt()
     shift = (0.0 if b["bias"] is None else _double(b["bias"])) - mean * factor
     tail = [1] * (len(shape) - 1)
-    return _scaled(trace, trace.positions[id(b["input"])], factor.reshape(-1, *tail), shift.reshape(-1, *tail), shape)
+    return _scaled(trace, b["input"].node, factor.reshape(-1, *tail), shift.reshape(-1, *tail), shape)
 
 
 def _activation(name: str) -> "Reader":
     def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
         slope = float(b.get("negative_slope", 0.0)) if name == "leaky_relu" else 0.0
-        return trace.add(Activation(name, slope), [trace.positions[id(b["self"])]], shape)
+        return trace.add(Activation(name, slope), [b["self"].node], shape)
 
     return read
 
 
+def _gelu(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    return _activation("gelu_tanh" if b["approximate"] == "tanh" else "gelu")(trace, b, shape)
+
+
+def _plain(name: str, **settings: float) -> "Reader":
+    """An activation whose settings are those that are known."""
+
+    def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+        if any(b[key] != value for key, value in settings.items()):
+            raise Unbounded(f"there is a bound for {name} with {settings} alone")
+        return _activation(name)(trace, b, shape)
+
+    return read
+
+
+def _absolute(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    return trace.add(Activation("leaky_relu", -1.0), [b["self"].node], shape)
+
+
+def _power(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    names = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+    exponent = b["exponent"]
+    if isinstance(exponent, Tensor) or float(exponent) not in names:
+        raise Unbounded(f"there is no bound for powers other than {', '.join(map(str, names))}")
+    return _activation(names[float(exponent)])(trace, b, shape)
+
+
+def _hard_sigmoid(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    node = _scaled(trace, b["self"].node, 1 / 6, 0.5, shape)
+    return _clamped(trace, _clamped(trace, node, 1.0, 0.0, shape), -1.0, 1.0, shape)
+
+
+def _hard_swish(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    return _multiplied(trace, b["self"].node, _hard_sigmoid(trace, b, shape), shape)
+
+
+def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
+    if len(shape) < -axis or b["self"].dims + axis == 0:
+        raise Unbounded("the network mixes inputs of a batch")
+    return _softmax_of(trace, b["self"].node, axis)
+
+
+def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
+    """1 / sum of exp(x_j - x_i) over an axis from the end: each difference once, so that a constant added to all cancels."""
+    shape = trace.shape(node)
+    count, wide = shape[axis], (*shape, shape[axis])
+    columns = trace.indexed(node, lambda x: x.unsqueeze(-1).expand(len(x), *wide), wide)
+    rows = trace.indexed(node, lambda x: x.movedim(axis, -1).unsqueeze(axis - 1).expand(len(x), *wide), wide)
+    exponents = trace.add(Activation("exp"), [trace.add(Sum((1.0, -1.0)), [rows, columns], wide)], wide)
+    total = trace.add(Linear(torch.ones(1, count, dtype=torch.float64), None), [exponents], (*shape, 1))
+    return trace.add(Activation("reciprocal"), [trace.add(Reshape(shape), [total], shape)], shape)
+
+
+def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    normalised = tuple(b["normalized_shape"])
+    if len(normalised) != 1:
+        raise Unbounded("there is no bound for layer norm over several axes")
+    return _normalised(trace, b["input"].node, shape, b["weight"], b["bias"], b["eps"])
+
+
+def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    node, groups = b["input"].node, (b["group"], prod(shape) // b["group"])
+    flat = _normalised(trace, trace.add(Reshape(groups), [node], groups), groups, None, None, b["eps"])
+    weight, bias = (
+        None if b[name] is None else _double(b[name]).reshape(-1, *[1] * (len(shape) - 1)) for name in ("weight", "bias")
+    )
+    out = trace.add(Reshape(shape), [flat], shape)
+    return _scaled(trace, out, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
+
+
+def _normalised(trace: Recorder, node: int, shape: tuple[int, ...], weight: Any, bias: Any, eps: float) -> int:
+    """The last axis less its mean, over its deviation."""
+    width = shape[-1]
+    centring = torch.eye(width, dtype=torch.float64) - 1 / width
+    centred = trace.add(Linear(centring, None), [node], shape)
+    squares = trace.add(Activation("square"), [centred], shape)
+    mean, row = torch.full((1, width), 1 / width, dtype=torch.float64), (*shape[:-1], 1)
+    variance = trace.add(Linear(mean, torch.full((1,), eps, dtype=torch.float64)), [squares], row)
+    scaled = _multiplied(trace, centred, trace.add(Activation("rsqrt"), [variance], row), shape)
+    return _scaled(trace, scaled, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
+
+
 def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node, low, high = trace.positions[id(b["self"])], b.get("min"), b.get("max")
+    node, low, high = b["self"].node, b.get("min"), b.get("max")
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         raise Unbounded("there is no bound for a clamp by tensors")
     if low is not None:
@@ -155,16 +272,14 @@ def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
         raise Unbounded("there is no bound for max pooling with dilation or partial windows")
     kernel = _pair(b["kernel_size"])
     pool = MaxPool(kernel, _pair(b["stride"] or b["kernel_size"]), _pair(b["padding"]))
-    return trace.add(pool, [trace.positions[id(b["self"])]], shape)
+    return trace.add(pool, [b["self"].node], shape)
 
 
 def _average_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     kernel, padding = _pair(b["kernel_size"]), _pair(b["padding"])
     if b["ceil_mode"] or len(shape) != 3 or (any(padding) and not b["count_include_pad"]):
         raise Unbounded("there is no bound for average pooling with partial windows")
-    return _averaged(
-        trace, trace.positions[id(b["self"])], kernel, _pair(b["stride"] or kernel), padding, shape, b["divisor_override"]
-    )
+    return _averaged(trace, b["self"].node, kernel, _pair(b["stride"] or kernel), padding, shape, b["divisor_override"])
 
 
 def _averaged(
@@ -183,7 +298,7 @@ def _averaged(
 
 
 def _adaptive_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node = trace.positions[id(b["self"])]
+    node = b["self"].node
     before = trace.shape(node)[1:]
     if any(n % m for n, m in zip(before, shape[1:], strict=True)):
         raise Unbounded("there is no bound for adaptive pooling into windows of different sizes")
@@ -201,7 +316,7 @@ def _total(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 def _reduced(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
     """Sum or mean over axes of a value."""
-    node = trace.positions[id(b["self"])]
+    node = b["self"].node
     before = trace.shape(node)
     axes = sorted(axis % (len(before) + 1) for axis in b["dim"] or [])
     if not axes or axes[0] == 0:
@@ -219,35 +334,13 @@ def _reduced(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: b
     return trace.add(Reshape(shape), [out], shape)
 
 
-def _selection(function: Callable[[Tensor, dict[str, Any]], Tensor]) -> "Reader":
-    """An operation that selects, moves or pads values."""
-
-    def read(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-        return trace.indexed(trace.positions[id(b["self"])], lambda x: function(x, b), shape)
-
-    return read
-
-
-def _viewed(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return trace.add(Reshape(shape), [trace.positions[id(b["self"])]], shape)
-
-
-def _padded(x: Tensor, b: dict[str, Any]) -> Tensor:
-    if b["value"]:
-        raise Unbounded("there is no bound for padding with other values than 0")
-    return F.pad(x, b["pad"])
-
-
 def _concatenated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     axis = b["dim"] % (len(shape) + 1)
-    nodes = [trace.node(part) for part in b["tensors"]]
-    if axis == 0 or None in nodes:
-        raise Unbounded("the network puts constants beside values, or mixes inputs of a batch")
-    return trace.add(Concatenation(axis - 1), [node for node in nodes if node is not None], shape)
-
-
-def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    raise Unbounded("probabilities are answered: name the output before the softmax, or leave it out")
+    if axis == 0:
+        raise Unbounded("the network mixes inputs of a batch")
+    nodes = [(trace.node(part), part) for part in b["tensors"]]
+    values = [trace.constant(_constant(_double(part), tuple(part.shape[1:]))) if node is None else node for node, part in nodes]
+    return trace.add(Concatenation(axis - 1), values, shape)
 
 
 READERS: dict[str, Reader] = {
@@ -264,8 +357,20 @@ READERS: dict[str, Reader] = {
     "cudnn_batch_norm": _batch_norm,
     "relu": _activation("relu"),
     "leaky_relu": _activation("leaky_relu"),
-    "sigmoid": _activation("sigmoid"),
-    "tanh": _activation("tanh"),
+    **{name: _activation(name) for name in ("sigmoid", "tanh", "erf", "silu", "exp", "reciprocal", "rsqrt", "sqrt", "square")},
+    "gelu": _gelu,
+    "elu": _plain("elu", alpha=1, scale=1, input_scale=1),
+    "softplus": _plain("softplus", beta=1),
+    "abs": _absolute,
+    "pow": _power,
+    "hardsigmoid": _hard_sigmoid,
+    "hardswish": _hard_swish,
+    "native_layer_norm": _layer_norm,
+    "native_group_norm": _group_norm,
+    "bmm": _matrices,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
     "clamp": _clamp,
     "clamp_min": _clamp,
     "hardtanh": _hardtanh,
@@ -274,18 +379,6 @@ READERS: dict[str, Reader] = {
     "_adaptive_avg_pool2d": _adaptive_pool,
     "mean": _mean,
     "sum": _total,
-    "view": _viewed,
-    "_unsafe_view": _viewed,
-    "reshape": _viewed,
-    "unsqueeze": _viewed,
-    "squeeze": _viewed,
-    "slice": _selection(lambda x, b: torch.ops.aten.slice(x, b["dim"], b["start"], b["end"], b["step"])),
-    "permute": _selection(lambda x, b: x.permute(b["dims"])),
-    "transpose": _selection(lambda x, b: x.transpose(b["dim0"], b["dim1"])),
-    "flip": _selection(lambda x, b: x.flip(b["dims"])),
-    "select": _selection(lambda x, b: x.select(b["dim"], b["index"])),
-    "expand": _selection(lambda x, b: x.expand(b["size"])),
-    "constant_pad_nd": _selection(_padded),
     "cat": _concatenated,
     "_softmax": _softmax,
 }

@@ -1,21 +1,19 @@
 """Lines below and above an activation on the range of its argument, and how coefficients pass through them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.bounds._graph import Activation, MaxPool, Range
+from brinell.bounds._functions import Function
+from brinell.bounds._graph import Activation, MaxPool, Product, Range, centred
 from brinell.bounds._rows import Rows
 
-__all__ = ["Lines", "Windows", "relax", "relax_maxima"]
+__all__ = ["Lines", "Planes", "Relaxed", "Windows", "relax", "relax_maxima", "relax_product"]
 
-BISECTIONS = 40
-"""Halvings of the interval that holds the point of a tangent."""
-SHIFT = 1e-12
-"""The distance by which lines of smooth functions are moved outwards for the rounding of the function."""
+SLOPES, STEPS = 8, 48
+"""Tangents of a function that are tried as lines on either side, and steps of the grid on which they are compared with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +54,8 @@ def relax(activation: Activation, argument: Range, low_slope: Tensor | None = No
         lines = _piecewise(activation.slope, low, high, low_slope)
     elif activation.is_piecewise:
         lines = _chords_of_steep(activation.slope, low, high)
-    elif activation.name == "sigmoid":
-        lines = _sigmoid_like(torch.sigmoid, lambda y: y * (1 - y), low, high)
     else:
-        lines = _sigmoid_like(torch.tanh, lambda y: 1 - y * y, low, high)
+        lines = _smooth(activation.function, low, high)
     low_slope_, low_shift, high_slope, high_shift = lines
     ends = torch.maximum(low.abs(), high.abs())
     largest = torch.maximum(low_slope_.abs(), high_slope.abs()) * ends + torch.maximum(low_shift.abs(), high_shift.abs())
@@ -95,45 +91,78 @@ def _chords_of_steep(slope: float, low: Tensor, high: Tensor) -> FourMaps:
     return (chord, shift, piece, none) if slope > 1 else (piece, none, chord, shift)
 
 
-def _sigmoid_like(
-    function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor], low: Tensor, high: Tensor
-) -> FourMaps:
-    """An increasing function that is convex below 0, concave above and symmetric about its value at 0."""
-    below = _line_below(function, derivative, low, high)
-    # The line above is that below of the function turned by half a circle about its centre.
-    centre = function(torch.zeros_like(low))
-    turned = _line_below(function, derivative, -high, -low)
-    return below[0], below[1] - SHIFT, turned[0], 2 * centre - turned[1] + SHIFT
+def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:
+    """A smooth function: tangent and chord where it is convex or concave, otherwise the best of some slopes on each side.
+
+    For a slope k the lines are moved until they pass `f(x) - k x` at all points of a grid, and on by what a function of this
+    curvature can do between two points, `curvature * step^2 / 8`.
+    """
+    if function.positive:
+        low = torch.where(low > 0, low, torch.nan)  # nothing is known of the function there
+    low = low.clamp(min=0) if function.bend < 0 else low
+    width = high - low
+    at_low, at_high, unit = function.value(low), function.value(high), torch.finfo(low.dtype).eps
+    middle = (low + high) / 2
+    tangent = function.derivative(middle)
+    chord = torch.where(width > 1e-9, (at_high - at_low) / width.clamp_min(1e-9), tangent)
+    ends = torch.maximum(low.abs(), high.abs())
+    size = torch.maximum(at_low.abs(), at_high.abs()) + (1 if function.valley else 0)
+
+    def rounding(slope: Tensor) -> Tensor:
+        return 8 * unit * (size + slope.abs() * ends)
+
+    if function.bend:
+        touching = function.value(middle) - tangent * middle - function.bend * rounding(tangent)
+        outer = torch.maximum if function.bend > 0 else torch.minimum
+        crossing = outer(at_low - chord * low, at_high - chord * high) + function.bend * rounding(chord)
+        return (tangent, touching, chord, crossing) if function.bend > 0 else (chord, crossing, tangent, touching)
+    places = torch.linspace(0, 1, 2 * SLOPES + 1, dtype=low.dtype, device=low.device)[1::2]
+    slopes = torch.stack([chord, *(function.derivative(low + place * width) for place in places)])
+    least, most = torch.full_like(slopes, torch.inf), torch.full_like(slopes, -torch.inf)
+    for place in torch.linspace(0, 1, STEPS + 1, dtype=low.dtype, device=low.device):
+        point = low + place * width
+        difference = function.value(point) - slopes * point
+        least, most = torch.minimum(least, difference), torch.maximum(most, difference)
+    slack = function.curvature / 8 * (width / STEPS) ** 2 * (1 + 1e-3) + rounding(slopes)
+    below, above = least - slack, most + slack
+    first = (slopes * middle + below).argmax(0, keepdim=True)
+    second = (slopes * middle + above).argmin(0, keepdim=True)
+    return tuple(part.gather(0, index)[0] for index, line in ((first, below), (second, above)) for part in (slopes, line))  # type: ignore[return-value]
 
 
-def _line_below(
-    function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor], low: Tensor, high: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Slope and shift of a line below the function: a tangent in the convex part, or the chord."""
-    at_low, at_high = function(low), function(high)
-    width = (high - low).clamp_min(1e-9)
-    chord = (at_high - at_low) / width
-    # A chord must not be steeper than the function at its upper end, or rounding would lift it above.
-    chord = torch.where(high - low < 1e-9, torch.minimum(derivative(at_low), derivative(at_high)), chord)
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """Planes of a product of two values: `x y` is `y0 x + x0 y - x0 y0` up to `spread`, about their centres (McCormick 1976)."""
 
-    def tangent(point: Tensor) -> tuple[Tensor, Tensor]:
-        value = function(point)
-        slope = derivative(value)
-        return slope, value - slope * point
+    product: Product
+    first: Tensor
+    """The centres of the first value."""
+    second: Tensor
+    spread: Tensor
+    """(n, *shape) of the product."""
+    largest: Tensor
+    """The largest absolute value that a plane takes, products apart."""
 
-    # The largest point of the convex part whose tangent still passes below the upper end.
-    first, last = low, torch.minimum(high, torch.zeros_like(high))
-    for _ in range(BISECTIONS):
-        middle = (first + last) / 2
-        slope, shift = tangent(middle)
-        fits = slope * high + shift <= at_high
-        first, last = torch.where(fits, middle, first), torch.where(fits, last, middle)
-    convex = (low + high) / 2
-    point = torch.where(high <= 0, convex, torch.minimum(first, torch.where(low < 0, first, low)))
-    slope, shift = tangent(point)
-    usable = (slope * high + shift <= at_high) & (low < 0)
-    shift_of_chord = torch.minimum(at_low - chord * low, at_high - chord * high)
-    return torch.where(usable, slope, chord), torch.where(usable, shift, shift_of_chord)
+    def pull(self, rows: Rows) -> tuple[Rows, Rows, Tensor]:
+        """Coefficients of both values that bound the functions from below, and the constants that go with them."""
+        rows = rows.dense(self.spread.shape[1:])
+        first, second = rows.pick(self.first), rows.pick(self.second)
+        if self.product.matrices:
+            a, b = rows.a @ second.transpose(-1, -2), first.transpose(-1, -2) @ rows.a
+        else:
+            a, b = rows.a * second, rows.a * first
+        constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(self.spread)
+        return rows.replaced(a), rows.replaced(b), -constant.flatten(1).sum(1)
+
+
+def relax_product(product: Product, first: Range, second: Range) -> Planes:
+    """Planes of a product on the ranges of both values."""
+    unit = 2 * torch.finfo(first[0].dtype).eps
+    (x, dx), (y, dy) = centred(*first), centred(*second)
+    dx, dy = dx + unit * (x.abs() + dx), dy + unit * (y.abs() + dy)  # the centres are rounded
+    spread = product.value(dx, dy)
+    largest = product.value(x.abs() + dx, y.abs()) + product.value(x.abs(), y.abs() + dy) + product.value(x.abs(), y.abs())
+    return Planes(product, x, y, spread, largest + spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,3 +223,7 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
     largest = pool.value(torch.maximum(low.abs(), high.abs()))
     shape = (low.shape[1], *low.shape[2:])
     return Windows(selection.movedim(2, 1), certain.to(low.dtype), constant, pool, shape, largest)
+
+
+Relaxed = Lines | Windows | Planes
+"""What takes the place of an operation that is not linear."""

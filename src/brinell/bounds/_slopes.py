@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell.bounds._bounding import Relaxation
 from brinell.bounds._graph import Activation
-from brinell.bounds._relaxations import Lines, Windows, relax
+from brinell.bounds._relaxations import Relaxed, relax
 from brinell.bounds._rows import Rows
 
 __all__ = ["Optimised", "optimise"]
@@ -78,7 +78,7 @@ def optimise(
     optima = [parameter.detach().clone() for parameter in parameters]
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):
-            lines: dict[int, Lines | Windows] = {}
+            lines: dict[int, Relaxed] = {}
             for k, spec in free.items():
                 operation = spec.operation
                 assert isinstance(operation, Activation)

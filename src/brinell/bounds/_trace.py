@@ -4,7 +4,8 @@ Whatever Python code the network runs on the way is carried out, not interpreted
 input are kept. Weights that are computed from other weights become constants.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
     recorder = Recorder(example, READERS)
     try:
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), _without_fast_path(), recorder:
             scores = answer(example)
     except Unbounded:
         raise
@@ -49,6 +50,17 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise Unbounded(f"the network that was read answers differently than the model, by up to {difference:.3g}")
     return graph
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """Attention by its parts, and not by one operation of torch."""
+    is_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(is_fast)
 
 
 def _without_unused(nodes: Sequence[Node], last: int) -> Graph:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.bounds._bounding import Ball, margin_rows, propagate
-from brinell.bounds._graph import Activation, Graph, MaxPool
+from brinell.bounds._graph import NONLINEAR, Graph
 
 __all__ = ["Interval"]
 
@@ -25,6 +25,6 @@ class Interval:
             state = propagate(graph, ball, refine=False)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
             last, spec = len(graph.nodes) - 1, graph.nodes[-1]
-            if isinstance(spec.operation, Activation | MaxPool) or len(spec.arguments) != 1:
+            if isinstance(spec.operation, NONLINEAR) or len(spec.arguments) != 1:
                 return state.within_ranges(last, rows).view(len(labels), -1)
             return state.lower(last, rows, stop=spec.arguments[0]).view(len(labels), -1)

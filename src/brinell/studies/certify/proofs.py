@@ -13,9 +13,6 @@ from brinell.core.domain import Domain
 PROCESSOR = torch.device("cpu")
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
-FLOAT32_SHARE, FLOAT32_LEAST = 0.1, 0.1
-"""How far below 0 a bound in float32 may lie for float64, whose rounding costs less, to be tried: as a share of the margin at the
-input, and at least this."""
 STRAIGHT = 3
 """Rounds in which the next budget is where a line through two bounds is 0; later ones halve what is left."""
 TOLERANCE = 1e-5
@@ -59,11 +56,11 @@ class Prover:
         return torch.cat([self._margins(method, *(value.to(self.device) for value in part)).to(x.device) for part in parts])
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
-        """In float32, and again in float64 where rounding may have cost the proof."""
+        """In float32, and again in float64 where the allowance for rounding may have cost the proof."""
         ball = self.ball(x, eps)
-        lower = method(self.coarse, ball.to(torch.float32), y).amin(1).double()
-        rounding = (FLOAT32_SHARE * self.margins_without_change(x, y)).clamp(min=FLOAT32_LEAST)
-        index = ((lower <= 0) & (lower > -rounding)).nonzero()[:, 0]
+        coarse = ball.to(torch.float32)
+        lower = method(self.coarse, coarse, y).amin(1).double()
+        index = ((lower <= 0) & (lower + coarse.allowance > 0)).nonzero()[:, 0]
         if len(index):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
         return lower.nan_to_num(-torch.inf)
