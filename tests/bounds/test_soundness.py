@@ -192,8 +192,8 @@ def test_windows_and_whole_maps_give_the_same_bounds():
     window[torch.arange(len(index)), index[:, 1]] = 1.0
     whole = torch.zeros(len(index), channels, height, width, dtype=torch.float64)
     whole[torch.arange(len(index)), index[:, 1], index[:, 2], index[:, 3]] = 1.0
-    windows = state.lower(node, Rows(window, index[:, 0], index[:, 2:], (height, width)).grouped())
-    torch.testing.assert_close(windows, state.lower(node, Rows(whole, index[:, 0])), rtol=1e-9, atol=1e-9)
+    windows = state.backward_bound(node, Rows(window, index[:, 0], index[:, 2:], (height, width)).grouped())
+    torch.testing.assert_close(windows, state.backward_bound(node, Rows(whole, index[:, 0])), rtol=1e-9, atol=1e-9)
 
 
 def test_a_line_that_cuts_the_function_is_caught(monkeypatch):

@@ -41,7 +41,7 @@ class Ball:
     norm: str
     """linf or l2."""
     allowance: Tensor = field(default_factory=lambda: torch.empty(0))
-    """(all samples,): the largest allowance for rounding in bounds on the scores of each, noted by `Relaxation.lower`."""
+    """(all samples,): the largest allowance for rounding in bounds on the scores of each, from `backward_bound`."""
     sample: Tensor = field(default_factory=lambda: torch.empty(0))
     """(n,) the place of each sample in `allowance`."""
 
@@ -81,7 +81,7 @@ class Relaxation:
     def __len__(self) -> int:
         return len(self.ball.x)
 
-    def lower(
+    def backward_bound(
         self,
         node: int,
         rows: Rows,
@@ -131,7 +131,7 @@ class Relaxation:
             for j, part in zip(spec.arguments, parts, strict=True):
                 pending[j] = pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
         if stop in pending:
-            least, size = self._least(pending[stop]) if stop == 0 else self._least_of_range(stop, pending[stop])
+            least, size = self._concretize(pending[stop]) if stop == 0 else self._concretize_range(stop, pending[stop])
             constant, total = constant + least, total + (pending[stop].a[0].numel() + EXTRA) * size
         allowance = unit(constant) * (total + len(self.graph.nodes) * constant.detach().abs())
         self._record(node, rows, allowance)
@@ -148,7 +148,7 @@ class Relaxation:
 
     def within_ranges(self, node: int, rows: Rows) -> Tensor:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
-        least, size = self._least_of_range(node, rows)
+        least, size = self._concretize_range(node, rows)
         allowance = unit(least) * (rows.a[0].numel() + EXTRA) * size
         self._record(node, rows, allowance)
         return least - allowance
@@ -160,7 +160,7 @@ class Relaxation:
         selection.lines = lines_of(self.graph, ranges)
         return selection
 
-    def _least_of_range(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
+    def _concretize_range(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
         """(rows,): the least value on the range of a node, and the sum of absolute products."""
         low, high = self.ranges[node]
         positive = rows.a.clamp(min=0)
@@ -168,9 +168,9 @@ class Relaxation:
         size = rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs()))
         return least.flatten(1).sum(1), size.flatten(1).sum(1)
 
-    def _least(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def _concretize(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(rows,): the least value of functions of the input, and the sum of absolute products."""
-        least, size = self._least_of_range(0, rows)
+        least, size = self._concretize_range(0, rows)
         if self.ball.norm == "l2":
             flat = rows.a.flatten(1)
             centre = (rows.a * rows.pick(self.ball.x)).flatten(1).sum(1)
@@ -179,10 +179,10 @@ class Relaxation:
             )
         return least, size
 
-    def lower_in_parts(self, node: int, rows: Rows) -> Tensor:
-        """As `lower`, with few rows at a time, without gradients."""
+    def backward_bounds(self, node: int, rows: Rows) -> Tensor:
+        """As `backward_bound`, with few rows at a time, without gradients."""
         with torch.no_grad():
-            return torch.cat([self.lower(node, part) for part in in_parts(rows, self._widest(node))])
+            return torch.cat([self.backward_bound(node, part) for part in in_parts(rows, self._widest(node))])
 
     def _widest(self, node: int) -> int:
         """Number of coefficients of the largest node before a node."""
@@ -234,7 +234,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         state.ranges.append((least - slack, most + slack))
         state.largest.append(products)
         if refine and k in before and k not in exact:
-            _refine(state, k, state.lower_in_parts)
+            _refine(state, k, state.backward_bounds)
             if tighten is not None:
                 _refine(state, k, functools.partial(tighten, state))
         if isinstance(operation, NONLINEAR):

@@ -84,7 +84,7 @@ def optimise(
                 assert isinstance(operation, Activation)
                 lines[k] = relax(operation, state.ranges[spec.arguments[0]], slopes[k])
             extra = {k: multipliers[k] * sign for k, sign in signs.items()}
-            lower = state.lower(last, rows, lines, extra)
+            lower = state.backward_bound(last, rows, lines, extra)
         with torch.no_grad():
             gain = lower > best
             best = torch.where(gain, lower, best)

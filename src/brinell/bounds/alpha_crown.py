@@ -39,7 +39,7 @@ class AlphaCrown(Checked):
         with torch.no_grad():
             state = propagate(graph, ball, refine=True)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
-            lower = state.lower_in_parts(len(graph.nodes) - 1, rows)
+            lower = state.backward_bounds(len(graph.nodes) - 1, rows)
         undecided = (lower <= 0).nonzero()[:, 0]
         for part in torch.split(undecided, AT_A_TIME) if len(undecided) else ():
             subset = state.select(rows.sample[part])

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from brinell.bounds._bounding import Ball, Relaxation, margin_rows, propagate
 from brinell.bounds._graph import Graph
-from brinell.bounds._parts import Parts
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import optimise
+from brinell.bounds._subproblems import Subproblems
 from brinell.core.settings import Checked, Count, NotNegative
 
 __all__ = ["BetaCrown"]
@@ -56,7 +56,7 @@ class BetaCrown(Checked):
             with torch.no_grad():
                 state = propagate(graph, ball.select(index), refine=True, tighten=self._tightened)
                 rows, _ = margin_rows(labels[index], graph.classes, ball.x.dtype)
-                lower[k] = state.lower_in_parts(len(graph.nodes) - 1, rows)
+                lower[k] = state.backward_bounds(len(graph.nodes) - 1, rows)
             order = lower[k].argsort()
             for j in order[lower[k][order] <= 0].tolist():  # a margin that stays open leaves the sample open
                 end = start + self.seconds if self.seconds else float("inf")
@@ -76,14 +76,14 @@ class BetaCrown(Checked):
 
     def _split(self, state: Relaxation, a: Tensor, end: float) -> Tensor:
         """The largest bound that splitting reaches before the processor time `end`."""
-        waiting = Parts.of(state, a).bounded(steps=6 * self.steps)
+        waiting = Subproblems.of(state, a).bounded(steps=6 * self.steps)
         count = 1
         while len(waiting) and not bool((waiting.lower > 0).all()):
             if count >= self.parts or time.process_time() > end:
                 break
             order = waiting.lower.argsort()
             leading, remainder = waiting.select(order[: self.batch]), waiting.select(order[self.batch :])
-            halves, exact = leading.halves()
+            halves, exact = leading.branched()
             if len(exact):  # every sign is known: the bound is exact up to the multipliers
                 exact = exact.bounded(steps=EXACT)
                 if bool((exact.lower <= 0).any()):

@@ -24,4 +24,4 @@ class CrownIbp:
         with torch.no_grad():
             state = propagate(graph, ball, refine=False)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
-            return state.lower_in_parts(len(graph.nodes) - 1, rows).view(len(labels), -1)
+            return state.backward_bounds(len(graph.nodes) - 1, rows).view(len(labels), -1)

@@ -27,4 +27,4 @@ class Interval:
             last, spec = len(graph.nodes) - 1, graph.nodes[-1]
             if isinstance(spec.operation, NONLINEAR) or len(spec.arguments) != 1:
                 return state.within_ranges(last, rows).view(len(labels), -1)
-            return state.lower(last, rows, stop=spec.arguments[0]).view(len(labels), -1)
+            return state.backward_bound(last, rows, stop=spec.arguments[0]).view(len(labels), -1)

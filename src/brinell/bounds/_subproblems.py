@@ -1,4 +1,4 @@
-"""Parts of the inputs of one margin, told apart by signs of arguments of ReLU."""
+"""Subproblems of a margin: the inputs on which arguments of ReLU have given signs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ from brinell.bounds._relaxations import Lines, Relaxed, relax
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import Optimised, optimise
 
-__all__ = ["Parts"]
+__all__ = ["Subproblems"]
 
 CANDIDATES = 3
-"""Number of neurons whose split is scores."""
+"""Neurons whose split is tried."""
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """Parts with their bounds."""
+class Subproblems:
+    """Subproblems with their bounds."""
 
     root: Relaxation
     """The relaxation of the one sample before any split."""
@@ -32,7 +32,7 @@ class Parts:
     """Bounds with slopes and multipliers."""
 
     @classmethod
-    def of(cls, root: Relaxation, a: Tensor) -> "Parts":
+    def of(cls, root: Relaxation, a: Tensor) -> "Subproblems":
         """All inputs as one part, without a bound."""
         signs = {
             k: torch.zeros(1, *spec.shape, dtype=torch.int8, device=a.device)
@@ -49,7 +49,7 @@ class Parts:
         """(parts,) lower bounds of the margin."""
         return self.best.lower
 
-    def select(self, index: Tensor) -> "Parts":
+    def select(self, index: Tensor) -> "Subproblems":
         """Some of the parts."""
         best = Optimised(
             self.best.lower[index],
@@ -58,7 +58,7 @@ class Parts:
         )
         return replace(self, signs={k: sign[index] for k, sign in self.signs.items()}, best=best)
 
-    def joined(self, parts: "Parts") -> "Parts":
+    def joined(self, parts: "Subproblems") -> "Subproblems":
         """The parts of both."""
         best = Optimised(
             torch.cat([self.best.lower, parts.best.lower]),
@@ -67,7 +67,7 @@ class Parts:
         )
         return replace(self, signs={k: torch.cat([sign, parts.signs[k]]) for k, sign in self.signs.items()}, best=best)
 
-    def bounded(self, steps: int) -> "Parts":
+    def bounded(self, steps: int) -> "Subproblems":
         """The same parts with bounds, which are never below those of the part that was split."""
         before = self.best
         best = optimise(self._state(), self._rows(), steps=steps, rate=0.3, signs=self._float_signs(), start=before)
@@ -92,7 +92,7 @@ class Parts:
         return {k: sign.to(self.a.dtype) for k, sign in self.signs.items()}
 
     @torch.no_grad()
-    def halves(self) -> "tuple[Parts, Parts]":
+    def branched(self) -> "tuple[Subproblems, Subproblems]":
         """Each part with an open sign split in two at the neuron whose line loses most, and the parts without open signs."""
         none = self.select(torch.zeros(0, dtype=torch.long, device=self.a.device))
         if not self.signs:
@@ -106,7 +106,7 @@ class Parts:
             lines[k] = relax(operation, state.ranges[argument], self.best.slopes[k])
         coefficients: dict[int, Tensor] = {}
         extra = {k: self.best.multipliers[k] * sign for k, sign in self._float_signs().items()}
-        state.lower(len(self.root.graph.nodes) - 1, self._rows(), lines, extra, record=coefficients)
+        state.backward_bound(len(self.root.graph.nodes) - 1, self._rows(), lines, extra, record=coefficients)
         for k in self.signs:
             losses.append(_loss(lines[k], coefficients[k], state, self.root.graph.nodes[k].arguments[0]).flatten(1))
             sizes.append(losses[-1].shape[1])
@@ -114,7 +114,7 @@ class Parts:
         is_open = loss.amax(1) > 0
         if not bool(is_open.all()):
             exact = self.select((~is_open).nonzero()[:, 0])
-            return (self.select(is_open.nonzero()[:, 0]).halves()[0] if bool(is_open.any()) else none), exact
+            return (self.select(is_open.nonzero()[:, 0]).branched()[0] if bool(is_open.any()) else none), exact
         neurons = loss.topk(min(CANDIDATES, loss.shape[1]), dim=1).indices
         scores = torch.stack([self._weaker_half(neuron, sizes) for neuron in neurons.T])
         neuron = neurons.gather(1, scores.argmax(0)[:, None])[:, 0]
@@ -125,7 +125,7 @@ class Parts:
         """(parts,): the weaker bound of the two halves that a split at a neuron makes, without optimisation."""
         return torch.minimum(*(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1)))
 
-    def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Parts":
+    def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Subproblems":
         flat = torch.cat([part.flatten(1) for part in self.signs.values()], 1).clone()
         flat[torch.arange(len(flat), device=flat.device), neuron] = sign
         parts = zip(self.signs.items(), torch.split(flat, sizes, 1), strict=True)
