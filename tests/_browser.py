@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brinell.testing.pages import LABELS, LETTERS
+from _pages import LABELS, LETTERS
 
 CHROMIUM = Path("/usr/bin/chromium")
 VIEWS = ((390, "light"), (1280, "dark"))

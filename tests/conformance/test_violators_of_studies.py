@@ -163,9 +163,3 @@ def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypa
     monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.check_command(replace(run, parent=tmp_path / "rows"))
-
-
-def test_a_page_with_a_fault(run, monkeypatch):
-    monkeypatch.setattr(checker, "page_faults", lambda page: ["too long"])
-    with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_page(run)

@@ -1,6 +1,6 @@
 """Pages in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort and save.
 
-Each rule of `brinell.testing.pages` has a page that breaks it, and audits of random size keep them all.
+Each rule of `_pages` has a page that breaks it, and audits of random size keep them all.
 """
 
 import random
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
+from _pages import faults_in
 from brinell.studies.audit.run import open_result
-from brinell.testing.pages import faults_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EPS = [i / 40 for i in range(9)]

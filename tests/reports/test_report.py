@@ -9,6 +9,7 @@ import pytest
 from markupsafe import Markup
 
 from _browser import check_everywhere, chromium
+from _pages import page_faults
 from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html, markdown, numbers, terminal
 from brinell.reports.csv import csv_files, table_csv
@@ -36,7 +37,6 @@ from brinell.reports.values import (
     Step,
     Table,
 )
-from brinell.testing.pages import page_faults
 
 RATES = [rate(k, 40, eps=eps) for k, eps in ((38, 0.0), (21, 4 / 255), (3, 8 / 255))]
 

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 from brinell.bounds._bounding import Ball, margin_rows
 from brinell.bounds._graph import Graph
 from brinell.bounds._trace import trace
-from brinell.core.errors import BrinellError, ContractError
-from brinell.testing.form import check_form, check_settings, demand, generator_states
+from brinell.testing.form import check_form, check_settings, contained, demand, generator_states
 
 CLASSES, ROWS = 3, 4
 LINES, LAYERED = 25, 10
@@ -60,12 +59,8 @@ def _lower(bound: Bound, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
     Raises:
         ContractError: they have another shape, hold something else than numbers, or the method fails.
     """
-    try:
+    with contained(f"bound {type(bound).__name__}"):
         lower = bound(graph, ball, labels)
-    except BrinellError:
-        raise
-    except Exception as error:
-        raise ContractError(f"bound {type(bound).__name__} failed with {type(error).__name__}: {error}") from error
     expected = (len(labels), graph.classes - 1)
     is_numbers = isinstance(lower, Tensor) and lower.is_floating_point()
     _demand(bound, is_numbers and lower.shape == expected, f"gives something else than real numbers of shape {expected}")

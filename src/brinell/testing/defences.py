@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core.contracts import KINDS, Distance, Domain, Kind, PerturbsWeights, Threat
-from brinell.core.errors import BrinellError, ContractError
 from brinell.core.oracle import Batch
-from brinell.testing.form import check_form, check_settings, demand, generator_states
+from brinell.testing.form import check_form, check_settings, contained, demand, generator_states
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (1, 8, 8), "signal": (2, 16), "video": (1, 2, 4, 4), "vector": (6,)}
 NORMS = frozenset({"linf", "l2"})
@@ -74,12 +73,8 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
 
     def craft(seed: int) -> Tensor:
         """Crafted inputs."""
-        try:
+        with contained(subject, f" ({domain.kind})"):
             crafted: object = defence.craft(network, batch, threat, torch.Generator().manual_seed(seed))
-        except BrinellError:
-            raise
-        except Exception as error:
-            raise ContractError(f"{subject} failed with {type(error).__name__}: {error} ({domain.kind})") from error
         demand(subject, isinstance(crafted, Tensor) and crafted.shape == batch.x.shape, "gives inputs of another shape")
         assert isinstance(crafted, Tensor)
         return crafted

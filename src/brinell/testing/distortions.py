@@ -1,6 +1,5 @@
 """The rules that every distortion keeps. `check_distortion` names the first one that is broken."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -64,11 +63,9 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
     check_settings(distortion)
     for kind in (kind for kind in KINDS if kind in distortion.domains):
         for shape in SHAPES[kind]:
-            for rule in _RULES:
-                rule(distortion, Domain(kind=kind, shape=shape))
+            _check(distortion, Domain(kind=kind, shape=shape))
         # On a handful of values chance may make two draws, or two severities, the same.
-        for rule in (_keeps_its_draws_apart, _is_stronger_where_severer):
-            rule(distortion, Domain(kind=kind, shape=SHAPES[kind][0]))
+        _check_strength(distortion, Domain(kind=kind, shape=SHAPES[kind][0]))
 
 
 def _demand(distortion: Tried, domain: Domain, holds: bool, rule: str) -> None:
@@ -115,52 +112,33 @@ def _versions(distortion: Tried, domain: Domain) -> list[int]:
     return [*range(min(draws, FEW))]
 
 
-def _answers_properly(distortion: Tried, domain: Domain) -> None:
-    """Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
+def _check(distortion: Tried, domain: Domain) -> None:
+    """Run the rules on inputs of one shape. Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
     for draw in _versions(distortion, domain):
         _ask(distortion, domain, _question(domain, draw=draw))
         _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
-
-
-def _leaves_all_as_it_was(distortion: Tried, domain: Domain) -> None:
-    """Check that inputs and generators are unchanged."""
-    question, copy = _question(domain), _question(domain)
-    before = generator_states()
-    _ask(distortion, domain, question)
+    question, copy, before = _question(domain), _question(domain), generator_states()
+    full = _ask(distortion, domain, question)
     rule = "drew from a global random generator; draw from the streams it is given"
     _demand(distortion, domain, generator_states() == before, rule)
     tensors = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
     clean = (copy.x, copy.severity, copy.rng.keys, copy.draw, copy.gradient)
     equal = all(torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True))
     _demand(distortion, domain, equal, "wrote into what it was given")
-
-
-def _repeats_itself(distortion: Tried, domain: Domain) -> None:
-    """Check that answers repeat."""
-    first, two = (_ask(distortion, domain, _question(domain)) for _ in range(2))
     rule = "gave two answers to the same inputs and streams; draw from the streams it is given"
-    _demand(distortion, domain, torch.equal(first, two), rule)
-
-
-def _does_not_mind_its_company(distortion: Tried, domain: Domain) -> None:
-    """Check that answers do not depend on the batch."""
-    question = _question(domain)
-    full, order = _ask(distortion, domain, question), torch.arange(ROWS)
+    _demand(distortion, domain, torch.equal(full, _ask(distortion, domain, copy)), rule)
+    order = torch.arange(ROWS)
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
         equal = torch.allclose(_ask(distortion, domain, question.select(rows)), full[rows], atol=ROUNDING)
         _demand(distortion, domain, equal, "gave other answers when the batch was split or reordered")
 
 
-def _keeps_its_draws_apart(distortion: Tried, domain: Domain) -> None:
-    """Check that draws differ."""
+def _check_strength(distortion: Tried, domain: Domain) -> None:
+    """Check that draws differ, and that higher severities change more."""
     answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
     for number, answer in enumerate(answers):
         new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
         _demand(distortion, domain, new, "gave the same answer in two draws; offer as many as there are")
-
-
-def _is_stronger_where_severer(distortion: Tried, domain: Domain) -> None:
-    """Check that higher severities change more."""
     questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
     change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
     _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")
@@ -172,11 +150,3 @@ def _is_stronger_where_severer(distortion: Tried, domain: Domain) -> None:
     sizes = ", ".join(f"{size:.3g}" for size in change)
     rule = f"is not stronger at higher severities: mean L2 {sizes}"
     _demand(distortion, domain, rises and change[-1] >= 1.2 * change[0], rule)
-
-
-_RULES: tuple[Callable[[Tried, Domain], None], ...] = (
-    _answers_properly,
-    _leaves_all_as_it_was,
-    _repeats_itself,
-    _does_not_mind_its_company,
-)

@@ -3,14 +3,16 @@
 import dataclasses
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
+from brinell.core.contracts import Access
 from brinell.core.domain import KINDS
-from brinell.core.errors import ContractError
+from brinell.core.errors import BrinellError, ContractError
 
 
 def demand(subject: str, holds: bool, rule: str) -> None:
@@ -21,6 +23,17 @@ def demand(subject: str, holds: bool, rule: str) -> None:
     """
     if not holds:
         raise ContractError(f"{subject} {rule}")
+
+
+@contextmanager
+def contained(subject: str, place: str = "") -> Iterator[None]:
+    """Turn what a plug-in raises beyond our errors into a ContractError of one line; `place` says on which inputs."""
+    try:
+        yield
+    except BrinellError:
+        raise
+    except Exception as error:
+        raise ContractError(f"{subject} failed with {type(error).__name__}: {error}{place}") from error
 
 
 def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, str]) -> None:
@@ -43,6 +56,8 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
             raise ContractError(f"{name}: setting {field.name} has another name here: {synonyms[field.name]}")
     for attribute in declares:
         demand(name, hasattr(plugin, attribute), f"does not declare {attribute}")
+    if "access" in declares:
+        demand(f"{name}:", isinstance(plugin.access, Access), "access must be LABELS, SCORES or GRADIENTS")
     if "domains" in declares:
         demand(f"{name}:", bool(plugin.domains) and plugin.domains <= set(KINDS), f"domains must be some of {', '.join(KINDS)}")
 

@@ -26,7 +26,6 @@ from brinell.engine.texts import settings_texts
 from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies.kit import Study
 from brinell.testing import form
-from brinell.testing.pages import page_faults
 
 UNLIKE = ("seconds",)
 """Columns that differ between two runs of the same request."""
@@ -297,17 +296,7 @@ def _stop(run: FinishedRun, out: Path) -> None:
         _demand(run.study, False, "was not stopped in the middle: it writes less the second time")
 
 
-def check_page(run: FinishedRun) -> None:
-    """Check that the page keeps the rules of pages, if there is a browser to measure it in.
-
-    Raises:
-        ContractError: it does not.
-    """
-    faults = page_faults(run.folder / PAGE) if run.study.page is not None else []
-    _demand(run.study, not faults, f"has a page with faults: {'; '.join(faults)[:300]}")
-
-
-RULES = (check_records, check_other_request, check_command, check_page)
+RULES = (check_records, check_other_request, check_command)
 """The rules for a finished run, in the order in which `check_runs` checks it."""
 
 

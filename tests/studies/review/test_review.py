@@ -15,13 +15,13 @@ import brinell
 import brinell.cli
 from _browser import check_everywhere, chromium
 from _mutations import count_refused
+from _pages import page_faults
 from _reviews import add_answers, answers_to, make_review, save_answers, trials_of
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._memory import from_arrays
 from brinell.store.files import read_arrays
 from brinell.studies.review.result import ANSWERS, PAIRS, load_answers
-from brinell.testing.pages import page_faults
 
 
 @pytest.fixture(autouse=True)
