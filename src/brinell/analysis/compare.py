@@ -50,16 +50,19 @@ class Common:
     sides: Sequence[Side]
     labels: Array
     """(samples,)."""
-    clean: Array
-    """(models, samples) RIGHT or WRONG on clean inputs."""
     eps: Array
     """(budgets,) that all runs have, ascending."""
     texts: list[str]
     """The budgets as they were asked."""
-    robust: Array
-    """(models, samples, budgets) RIGHT or WRONG in the worst case."""
+    states: Array
+    """(models, samples, 1 + budgets) RIGHT or WRONG, on clean inputs and in the worst case at each budget."""
     notes: list[str]
     """What is left out, and what else limits the comparison."""
+
+    def pair(self, first: int, second: int, members: Array | slice = slice(None)) -> list[PairedRate]:
+        """Two of the models on some of the samples: on clean inputs, and at each budget."""
+        a, b = self.states[first, members], self.states[second, members]
+        return [paired(a[:, index], b[:, index], eps) for index, eps in enumerate((0.0, *self.eps.tolist()))]
 
 
 def align(sides: Sequence[Side]) -> Common:
@@ -87,15 +90,13 @@ def align(sides: Sequence[Side]) -> Common:
         raise RequestError(
             "no sample was judged on every model: audit all on the same samples, with an attack that applies to each"
         )
-    common = np.stack([rows[np.searchsorted(of_model.ids, ids)] for of_model, rows in zip(cells, states, strict=True)])
     texts = dict(zip(sides[0].manifest["eps"], sides[0].manifest["eps_text"], strict=True))
     return Common(
         sides=sides,
         labels=cells[0].labels[np.searchsorted(cells[0].ids, ids)],
-        clean=common[:, :, 0],
         eps=eps,
         texts=[str(texts[budget]) for budget in eps.tolist()],
-        robust=common[:, :, 1:],
+        states=np.stack([rows[np.searchsorted(of_model.ids, ids)] for of_model, rows in zip(cells, states, strict=True)]),
         notes=[*_left_out(sides, len(ids), len(eps)), *_differing_attacks(sides, counted)],
     )
 
@@ -154,42 +155,31 @@ def compare(a: Side, b: Side) -> CompareResult:
 
 def pair(common: Common, first: int, second: int) -> CompareResult:
     """Two of several models: paired counts at each budget with the difference A - B, and per class."""
-    a, b = common.sides[first], common.sides[second]
-    names, labels = class_names(a.manifest), common.labels
-    by_class = [_class(common, first, second, int(label), class_name(names, int(label))) for label in np.unique(labels)]
+    names = class_names(common.sides[first].manifest)
+    clean, *robust = common.pair(first, second)
+    classes = [(label, *common.pair(first, second, common.labels == label)) for label in np.unique(common.labels).tolist()]
+    corrected = holm([untouched.p for _, untouched, *_ in classes])
     return CompareResult(
-        a=a.model,
-        b=b.model,
-        n=len(labels),
-        clean=paired(common.clean[first], common.clean[second], 0.0),
-        robust=_rates(common.robust[first], common.robust[second], common.eps),
+        a=common.sides[first].model,
+        b=common.sides[second].model,
+        n=len(common.labels),
+        clean=clean,
+        robust=robust,
         per_class=[
-            comparison.model_copy(update={"p_clean": p})
-            for comparison, p in zip(by_class, holm([comparison.p_clean for comparison in by_class]), strict=True)
+            ClassComparison(
+                class_=label,
+                name=class_name(names, label),
+                n=untouched.n,
+                clean=untouched,
+                p_clean=p,
+                difference=[rate.difference for rate in attacked],
+                low=[rate.low for rate in attacked],
+                high=[rate.high for rate in attacked],
+            )
+            for (label, untouched, *attacked), p in zip(classes, corrected, strict=True)
         ],
         notes=common.notes,
     )
-
-
-def _class(common: Common, first: int, second: int, label: int, name: str) -> ClassComparison:
-    """Two models on the samples of one class."""
-    members = common.labels == label
-    clean = paired(common.clean[first, members], common.clean[second, members], 0.0)
-    attacked = _rates(common.robust[first, members], common.robust[second, members], common.eps)
-    return ClassComparison(
-        class_=label,
-        name=name,
-        n=clean.n,
-        clean=clean,
-        p_clean=clean.p,
-        difference=[rate.difference for rate in attacked],
-        low=[rate.low for rate in attacked],
-        high=[rate.high for rate in attacked],
-    )
-
-
-def _rates(a: Array, b: Array, eps: Array) -> list[PairedRate]:
-    return [paired(a[:, index], b[:, index], budget) for index, budget in enumerate(eps.tolist())]
 
 
 def paired(a: Array, b: Array, eps: float) -> PairedRate:

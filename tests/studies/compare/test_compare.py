@@ -95,7 +95,7 @@ def test_by_hand():
     assert (first.rank.rank, first.rank.low, first.rank.high, first.rivals) == (1, 1, 2, ["b"]) and second.rank.rank == 2
     (pair,) = result.pairs
     assert (pair.a, pair.b, pair.robust[2].only_a, pair.robust[2].only_b) == ("b", "a", 0, 1)
-    assert result.correlates == [] and [c.rank for c in result.classes] == [None, None], "of four samples nothing is said"
+    assert result.parameters is None and [c.rank for c in result.classes] == [None, None], "of four samples nothing is said"
     compared = summarise(hand(A, B), "f", eps=0.1)
     assert [c.total_drop for c in compared.models[0].per_class] == [-0.25, -0.5] and compared.at == 1
     with pytest.raises(RequestError, match="at is 0.15, which is no budget of all runs: choose one of 26/255, 51/255"):

@@ -1,21 +1,21 @@
-"""Figures of a comparison from the states of the common samples: ranks of models and classes, and correlates."""
+"""Figures of a comparison from the states of the common samples: ranks of models and classes, and the correlation with size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from brinell.analysis.attainable import (
-    Attainable,
     attainable,
     pairs,
+    sentences,
     smallest_mcnemar,
     smallest_of_groups,
 )
-from brinell.analysis.compare import Common, Side
+from brinell.analysis.compare import Common
 from brinell.analysis.curve import RIGHT, grid
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import compare_groups, holm
+from brinell.analysis.inference import compare_groups
 from brinell.analysis.ranks import spearman, spearman_interval, spearman_test
 from brinell.analysis.results import ClassResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class, rates
@@ -24,7 +24,7 @@ from brinell.analysis.standing import Rank, Standing
 ENOUGH = 5
 """Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
 LEAST_CORRELATED = 5
-"""Models from which on a correlation of their figures is told: of fewer, no order has a small p-value."""
+"""Models from which on a correlation is told: of fewer, no order has a small p-value."""
 
 
 class ComparedModel(Result):
@@ -67,17 +67,16 @@ class ComparedClass(OfClass):
     """Classes that are not shown to lose more or less."""
 
 
-class Correlate(Result):
-    """Rank correlation of robust accuracy at the compared budget with another figure of the models (Spearman)."""
+class Correlation(Result):
+    """Rank correlation (Spearman) of robust accuracy at the compared budget with the number of parameters."""
 
-    figure: str
     value: float
     low: float | None
     """Lower end of the 95 % interval."""
     high: float | None
     """Upper end."""
     p: float
-    """P-value of a permutation test, corrected for the number of figures (Holm 1979)."""
+    """P-value of a permutation test."""
     n: int
     """Number of models."""
 
@@ -89,11 +88,11 @@ def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel
     for index, side in enumerate(common.sides):
         facts = next(entry for entry in side.manifest["models"] if entry["name"] == side.model)
         cells = replace(
-            grid(side.records, side.manifest, side.model), labels=common.labels, clean=common.clean[index], eps=common.eps
+            grid(side.records, side.manifest, side.model), labels=common.labels, clean=common.states[index, :, 0], eps=common.eps
         )
         classes = [
             c.model_copy(update={"total_drop": minus(c.robust[at].value, c.clean.value)})
-            for c in per_class(cells, common.robust[index], names)
+            for c in per_class(cells, common.states[index, :, 1:], names)
         ]
         models.append(
             ComparedModel(
@@ -101,8 +100,8 @@ def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel
                 run=side.run,
                 architecture=facts.get("architecture"),
                 parameters=facts.get("parameters"),
-                clean=rates(common.clean[index][:, None], [0.0])[0],
-                robust=rates(common.robust[index], common.eps.tolist()),
+                clean=rates(common.states[index, :, :1], [0.0])[0],
+                robust=rates(common.states[index, :, 1:], common.eps.tolist()),
                 rank=standing.rank(index),
                 rivals=standing.rivals(index),
                 per_class=classes,
@@ -112,16 +111,10 @@ def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel
     return models
 
 
-def names_of(sides: Sequence[Side]) -> list[str]:
-    """Names of the models, preceded by their runs where two have the same."""
-    models = [side.model for side in sides]
-    return [f"{side.run}: {side.model}" if models.count(side.model) > 1 else side.model for side in sides]
-
-
 def classes_of(models: Sequence[ComparedModel], common: Common, at: int) -> list[ComparedClass]:
     """Each class over the models that rate it."""
     raters = _raters(common, at)
-    clean, robust = common.clean[raters] == RIGHT, common.robust[raters, :, at] == RIGHT
+    clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + at] == RIGHT
     right = clean.mean(0)
     ranked = [c.class_ for c in models[0].per_class if right[common.labels == c.class_].sum() >= ENOUGH]
     members = np.isin(common.labels, ranked)
@@ -151,41 +144,26 @@ def classes_of(models: Sequence[ComparedModel], common: Common, at: int) -> list
 
 def _raters(common: Common, at: int) -> list[int]:
     """The models whose order of the classes says something: those with a robust sample, or all if none has one."""
-    robust = (common.robust[:, :, at] == RIGHT).any(1)
+    robust = (common.states[:, :, 1 + at] == RIGHT).any(1)
     return np.flatnonzero(robust | ~robust.any()).tolist()
 
 
-def correlates_of(models: Sequence[ComparedModel], at: int, rng: np.random.Generator) -> list[Correlate]:
-    """Rank correlations of robust accuracy with the number of parameters and the clean accuracy, of five models or more."""
-    figures: dict[str, Callable[[ComparedModel], float | None]] = {
-        "the number of parameters": lambda model: model.parameters,
-        "clean accuracy": lambda model: model.clean.value,
-    }
-    correlates = []
-    for figure, read in figures.items():
-        known = [(model.robust[at].value or 0.0, value) for model in models if (value := read(model)) is not None]
-        a, b = [robust for robust, _ in known], [value for _, value in known]
-        value, p = spearman(a, b), spearman_test(a, b, rng)
-        if len(known) < LEAST_CORRELATED or value is None or p is None:
-            continue
-        low, high = spearman_interval(value, len(known)) or (None, None)
-        correlates.append(Correlate(figure=figure, value=value, low=low, high=high, p=p, n=len(known)))
-    corrected = holm([correlate.p for correlate in correlates])
-    return [correlate.model_copy(update={"p": p}) for correlate, p in zip(correlates, corrected, strict=True)]
+def correlation_of(models: Sequence[ComparedModel], at: int, rng: np.random.Generator) -> Correlation | None:
+    """The correlation of five models or more whose number of parameters is known; None where it has no value."""
+    known = [(model.robust[at].value or 0.0, float(model.parameters)) for model in models if model.parameters is not None]
+    robust, parameters = [value for value, _ in known], [value for _, value in known]
+    value, p = spearman(robust, parameters), spearman_test(robust, parameters, rng)
+    if len(known) < LEAST_CORRELATED or value is None or p is None:
+        return None
+    low, high = spearman_interval(value, len(known)) or (None, None)
+    return Correlation(value=value, low=low, high=high, p=p, n=len(known))
 
 
-def families_of(models: int, classes: Sequence[ComparedClass], n: int) -> list[Attainable]:
-    """What so many models and samples can show at all."""
+def impossible(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
+    """What so many models and samples cannot show at all."""
     sizes = [c.n for c in classes if c.rank is not None]
-    largest = max(sizes, default=0)
-    claims = [
-        ("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar),
-        (
-            "class can be shown to lose more than another",
-            pairs(len(sizes)),
-            "samples of the largest class",
-            largest,
-            smallest_of_groups,
-        ),
-    ]
-    return [attainable(*claim) for claim in claims if claim[1]]
+    claims = [("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar)]
+    if len(sizes) > 1:
+        unit = "samples of the largest class"
+        claims.append(("class can be shown to lose more than another", pairs(len(sizes)), unit, max(sizes), smallest_of_groups))
+    return sentences(attainable(*claim) for claim in claims)

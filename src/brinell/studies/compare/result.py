@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.attainable import sentences as impossible
 from brinell.analysis.compare import Side, align, pair
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import ClaimingResult
@@ -28,12 +27,11 @@ from brinell.store.folder import PAGE, Layout
 from brinell.studies.compare.figures import (
     ComparedClass,
     ComparedModel,
-    Correlate,
+    Correlation,
     classes_of,
-    correlates_of,
-    families_of,
+    correlation_of,
+    impossible,
     models_of,
-    names_of,
 )
 from brinell.studies.result import ReportedResult
 
@@ -84,8 +82,8 @@ class Comparison(ReportedResult, ClaimingResult):
     """Every pair; A is the model that was named later, so that a difference is a change from the earlier one."""
     classes: list[ComparedClass]
     """The classes, by index."""
-    correlates: list[Correlate]
-    """Empty with fewer than five models."""
+    parameters: Correlation | None
+    """Whether the number of parameters goes with robustness; null with fewer than five models."""
     notes: list[str]
     """What is left out, and what limits the comparison."""
 
@@ -110,7 +108,7 @@ class Comparison(ReportedResult, ClaimingResult):
             verb="compare",
             title=f"{counted(len(self.models), 'model')} on {self.data}",
             subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared at {text}",
-            sentences=[*self.standing, *_class_sentences(self), *_correlate_sentences(self)],
+            sentences=[*self.standing, *_class_sentences(self), *_size_sentence(self.parameters)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
@@ -152,6 +150,16 @@ class Comparison(ReportedResult, ClaimingResult):
                             _place(self.classes[index].rank),
                         )
                         for index in order
+                    ]
+                    + [
+                        (
+                            "mean drop, points",
+                            self.n,
+                            *(Points(model.mean_drop) for model in self.models),
+                            *[None] * two,
+                            None,
+                            None,
+                        )
                     ],
                     text="Robust accuracy of each class. The mean drop from clean inputs is over the models that are robust on a "
                     "sample. Rank 1 loses most; the intervals of all ranks hold together.",
@@ -192,15 +200,11 @@ class Comparison(ReportedResult, ClaimingResult):
                     name="per_class",
                     page=False,
                 ),
-                Table(
-                    title="Where the models come from",
-                    columns=("model", "run", "architecture", "parameters", "mean drop, points"),
-                    rows=[(m.model, m.run, m.architecture, m.parameters, Points(m.mean_drop)) for m in self.models],
-                    name="sources",
-                    folded=True,
-                ),
             ],
             notes=[Note("comparison", "note", note) for note in self.notes],
+            provenance=[
+                (m.model, [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")]) for m in self.models
+            ],
         )
 
 
@@ -241,15 +245,14 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
             yield f"Class {c.name} loses {extreme}{scope}: {drop}; each other class is shown to lose {reverse}."
 
 
-def _correlate_sentences(result: Comparison) -> Iterator[str]:
-    """What goes with robustness."""
-    for c in result.correlates:
-        size = f"Spearman {short(c.value)}, p {p_value(c.p)}, {counted(c.n, 'model')}"
-        if significant(c.p):
-            direction = "more" if c.value > 0 else "less"
-            yield f"{c.figure[0].upper()}{c.figure[1:]} goes with {direction} robustness ({size})."
+def _size_sentence(correlation: Correlation | None) -> Iterator[str]:
+    """Whether the number of parameters goes with robustness."""
+    if correlation is not None:
+        size = f"Spearman {short(correlation.value)}, p {p_value(correlation.p)}, {counted(correlation.n, 'model')}"
+        if significant(correlation.p):
+            yield f"The number of parameters goes with {'more' if correlation.value > 0 else 'less'} robustness ({size})."
         else:
-            yield f"These models do not show whether {c.figure} goes with robustness ({size})."
+            yield f"These models do not show whether the number of parameters goes with robustness ({size})."
 
 
 def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, seed: int = 0) -> Comparison:
@@ -270,11 +273,13 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
     asked = None
     if eps is not None and (asked := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
         raise RequestError(f"{option('at')} is {eps:g}, which is no budget of all runs: choose one of {', '.join(texts)}")
-    ranking = standing(names_of(sides), common.clean, common.robust[:, :, above], texts, asked)
+    names = [side.model for side in sides]
+    unique = [f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides]
+    ranking = standing(unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, asked)
     at = int(above[ranking.at])
     models = models_of(common, ranking, at)
     classes = classes_of(models, common, at)
-    p_values = [order_models(common.robust[:, :, index]).p for index in range(len(common.eps))]
+    p_values = [order_models(common.states[:, :, 1 + index]).p for index in range(len(common.eps))]
     return Comparison(
         folder=folder,
         data=str(sides[0].manifest["data"]["name"]),
@@ -294,27 +299,22 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
             for second in range(first + 1, len(sides))
         ],
         classes=classes,
-        correlates=correlates_of(models, at, np.random.default_rng(seed)),
+        parameters=correlation_of(models, at, np.random.default_rng(seed)),
         notes=[
             *common.notes,
-            *_checks(sides, ranking.names),
-            *_without_robust(models, at),
-            *impossible(families_of(len(models), classes, len(common.labels))),
+            *_notes(sides, models, at),
+            *impossible(len(models), classes, len(common.labels)),
         ],
     )
 
 
-def _checks(sides: Sequence[Side], names: Sequence[str]) -> Iterator[str]:
-    """Checks that failed or were not made, once for all models that have the same."""
+def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], at: int) -> Iterator[str]:
+    """Checks that failed or were not made, once for all models that have the same; and models without a robust sample."""
     texts: dict[str, list[str]] = {}
-    for side, name in zip(sides, names, strict=True):
+    for side, model in zip(sides, models, strict=True):
         if text := caveat(checks_of(side.records, side.manifest, side.model)):
-            texts.setdefault(text, []).append(name)
-    yield from (f"{text}, for {listed(models)}" for text, models in texts.items())
-
-
-def _without_robust(models: Sequence[ComparedModel], at: int) -> Iterator[str]:
-    """A note on models without a robust sample, which do not count in the order of the classes."""
-    names = [model.model for model in models if not model.robust[at].k]
-    if names and len(names) < len(models):
-        yield f"no sample is robust on {listed(names)}: the drops of its classes are its clean accuracy and count in no mean"
+            texts.setdefault(text, []).append(model.model)
+    yield from (f"{text}, for {listed(names)}" for text, names in texts.items())
+    broken = [model.model for model in models if not model.robust[at].k]
+    if 0 < len(broken) < len(models):
+        yield f"no sample is robust on {listed(broken)}: the drops of its classes are its clean accuracy and count in no mean"
