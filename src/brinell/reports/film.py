@@ -43,7 +43,7 @@ def thumbnail(image: Image.Image, side: int, title: str) -> Markup:
     if max(image.size) > side:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
     tiny = " tiny" if max(image.size) < 64 else ""
-    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="{_png(image)}">')
+    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="{png(image)}">')
 
 
 def film(
@@ -73,7 +73,7 @@ def film(
     words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     # As wide as they are for their height, so that both come out equally high.
-    markup = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{_png(strip)}">'
+    markup = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{png(strip)}">'
     if len(pixels) > 1:
         style = f'class="motion{tiny}" style="{_share(stills[0])}"'
         animation = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
@@ -121,7 +121,7 @@ def _sized(pixels: Array) -> Image.Image:
     return image
 
 
-def _png(image: Image.Image) -> str:
+def png(image: Image.Image) -> str:
     return _embedded(image, "png", optimize=True)
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from brinell.store import parquet, rows
+from brinell.store import rows
 from brinell.studies.result import Folder
 from brinell.studies.review import ReviewRequest
 from brinell.studies.review.psychometric import fit
-from brinell.studies.review.result import ANSWERS, Answer, Trials, answer_columns, summarise
+from brinell.studies.review.result import ANSWERS, PAIRS, Answer, AnswerFile, Trials, summarise
 
 
 def test_figures_are_counts_of_answers(tmp_path, monkeypatch):
@@ -20,8 +20,8 @@ def test_figures_are_counts_of_answers(tmp_path, monkeypatch):
                    named=int(rng.integers(3)) if rng.random() < 0.8 else None, seconds=1.0)
             for i, eps in enumerate(sizes) if rng.random() < 0.9
         ]  # fmt: skip
-        parquet.write_table(tmp_path / ANSWERS, parquet.to_table(answer_columns(answers)))
-        manifest = {"data": {"name": "d", "classes": ["x", "y", "z", "never"]}, "models": [], "seconds": 1}
+        (tmp_path / ANSWERS).write_text(AnswerFile(review="d", answers=answers).model_dump_json())
+        manifest = {"data": {"name": "d", "classes": ["x", "y", "z", "never"]}, "models": [], "seconds": 1, "files": {PAIRS: "d"}}
         request = ReviewRequest(data="d", change="noise")
         result = summarise(Folder(path=tmp_path, manifest=manifest, request=request, facts=None, rows=trials))
         judged = [(sizes[answer.trial], labels[answer.trial], answer) for answer in answers]

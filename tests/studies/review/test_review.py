@@ -21,7 +21,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._memory import from_arrays
 from brinell.store.files import read_arrays
-from brinell.studies.review.result import ANSWERS, PAIRS, load_answers
+from brinell.studies.review.result import ANSWERS, PAIRS
 
 
 @pytest.fixture(autouse=True)
@@ -121,12 +121,11 @@ def test_answers_of_several_people_are_kept_and_the_last_one_counts(tmp_path):
     )
     for answers in (ann[:7], bob, ann):
         add_answers(folder, answers)
-    stored = load_answers(folder / ANSWERS)
-    for name, values in vars(stored).items():
-        assert values.tolist() == [answer[name] for answer in (*ann, *bob)]
+    stored = json.loads((folder / ANSWERS).read_text())["answers"]
+    assert stored == [*ann, *bob]
     add_answers(folder, [ann[3] | {"differs": not ann[3]["differs"]}])
-    stored = load_answers(folder / ANSWERS)
-    assert stored.differs[3] != ann[3]["differs"] and len(stored) == 40
+    stored = json.loads((folder / ANSWERS).read_text())["answers"]
+    assert stored[3]["differs"] != ann[3]["differs"] and len(stored) == 40
 
 
 def test_a_file_that_is_no_answers_is_refused(tmp_path):
@@ -207,14 +206,14 @@ def test_in_a_browser(tmp_path):
         download.value.save_as(tmp_path / "answers.json")
     assert not complaints
     brinell.open(folder).add(tmp_path / "answers.json")
-    answers = load_answers(folder / ANSWERS)
-    assert list(zip(answers.trial.tolist(), answers.differs.tolist(), answers.named.tolist(), strict=True)) == [
+    answers = json.loads((folder / ANSWERS).read_text())["answers"]
+    assert [(answer["trial"], answer["differs"], answer["named"]) for answer in answers] == [
         (0, True, 3),
         (1, False, None),
         (2, False, 7),
         (3, True, 0),
     ]
-    assert set(answers.reviewer) == {"eve"}
+    assert {answer["reviewer"] for answer in answers} == {"eve"}
 
 
 @pytest.mark.slow

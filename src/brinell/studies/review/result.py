@@ -1,7 +1,5 @@
 """Pairs and answers of a review, the thresholds that follow from them, and the report."""
 
-import base64
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +16,16 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Count, Listing, fault
 from brinell.reports import html
+from brinell.reports.film import png
 from brinell.reports.numbers import counted, distance, short
 from brinell.reports.values import Curve, Detail, Figures, Link, Measure, Note, Percent, Prose, Report, Series, Step, Table
-from brinell.store import parquet, rows
+from brinell.store import parquet
 from brinell.store.files import read_arrays, write_text
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.review import ReviewRequest
 from brinell.studies.review.psychometric import fit
 
-PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.parquet", "pairs.html"
+PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html"
 """Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which a person judges the pairs."""
 JUMPY = 0.3
 """Share of false alarms above which thresholds are uncertain."""
@@ -45,32 +44,23 @@ class Trials:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Answers as columns, each a (rows,) array; one for each person and pair."""
-
-    trial: Array = column("int64", "number of the pair, from 0")
-    reviewer: Array = column("string", "name of the person; may be empty")
-    differs: Array = column("bool", "true if the person noticed a difference")
-    named: Array = column("int64", "class that the person saw in the changed picture; null for none of these", null=True)
-    seconds: Array = column("float64", "time from seeing the pair to the answer")
-
-    def __len__(self) -> int:
-        return len(self.trial)
-
-
 class Answer(Content):
     """A person's answer to a pair."""
 
     trial: Count
+    """Number of the pair, from 0."""
     reviewer: str
+    """Name of the person; may be empty."""
     differs: bool
+    """True if the person noticed a difference."""
     named: Count | None
+    """Class that the person saw in the changed picture; null for none of these."""
     seconds: Amount
+    """Time from seeing the pair to the answer."""
 
 
 class AnswerFile(Content):
-    """What the page saves."""
+    """What the page saves, and what the folder keeps of all persons."""
 
     review: str
     """Digest of the pairs that were judged."""
@@ -157,20 +147,11 @@ class ReviewResult(FolderResult):
             RequestError: the file is no file of answers, or belongs to another review.
             StoppedError: they cannot be written.
         """
-        try:
-            content = json.loads(bounded.text(file))
-        except (ValueError, RecursionError, OSError) as error:
-            raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
-        if reason := fault(content, AnswerFile):
-            raise RequestError(f"{file} is no file of answers: {reason}")
-        if content["review"] != self.manifest["files"][PAIRS]:
-            raise RequestError(f"{file} answers other pairs than those of {self.folder}: name the folder whose page saved it")
-        answers = answer_columns([Answer(**answer) for answer in content["answers"]])
-        _check(file, answers, self.trials, len(self.classes))
-        path = Path(self.folder) / ANSWERS
-        everything = rows.concatenate([load_answers(path), answers]) if path.exists() else answers
-        last = {key: index for index, key in enumerate(zip(everything.reviewer, everything.trial, strict=True))}
-        parquet.write_table(path, parquet.to_table(rows.take(everything, np.array([last[key] for key in sorted(last)], int))))
+        digest, path = self.manifest["files"][PAIRS], Path(self.folder) / ANSWERS
+        known = load_answers(path, digest, self.trials, len(self.classes)) if path.exists() else []
+        new = load_answers(file, digest, self.trials, len(self.classes))
+        last = {(answer.reviewer, answer.trial): answer for answer in (*known, *new)}
+        write_text(path, AnswerFile(review=digest, answers=[last[key] for key in sorted(last)]).model_dump_json())
 
     def write(self) -> Path:
         """Write the page that shows the pairs, and the page of the results."""
@@ -284,51 +265,34 @@ class ReviewResult(FolderResult):
         ]
 
 
-def load_answers(path: Path) -> Answers:
-    """The answers of a folder; none if it has no file of them.
+def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Answer]:
+    """The answers in a file, to the pairs of a digest.
 
     Raises:
-        RequestError: the file is damaged.
+        RequestError: the file is no file of answers, or belongs to another review.
     """
-    return parquet.load_rows(Answers, path) if path.exists() else answer_columns([])
-
-
-def answer_columns(answers: Sequence[Answer]) -> Answers:
-    """Answers as columns."""
-    named = [answer.named for answer in answers]
-    return rows.build(
-        Answers,
-        len(answers),
-        trial=np.array([answer.trial for answer in answers], np.int64),
-        reviewer=np.array([answer.reviewer for answer in answers], object),
-        differs=np.array([answer.differs for answer in answers], bool),
-        named=np.ma.MaskedArray(np.array([label or 0 for label in named], np.int64), [label is None for label in named]),
-        seconds=np.array([answer.seconds for answer in answers], float),
-    )
-
-
-def _check(file: Path, answers: Answers, trials: int, classes: int) -> None:
-    """Refuse answers to pairs, or names of classes, that a review does not have."""
-    named = np.ma.filled(answers.named, 0)
-    if ((answers.trial < 0) | (answers.trial >= trials) | (named < 0) | (named >= classes)).any():
+    try:
+        content = json.loads(bounded.text(file))
+    except (ValueError, RecursionError, OSError) as error:
+        raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
+    if reason := fault(content, AnswerFile):
+        raise RequestError(f"{file} is no file of answers: {reason}")
+    if content["review"] != digest:
+        raise RequestError(f"{file} answers other pairs than those of the review: name the folder whose page saved it")
+    answers = AnswerFile.model_validate(content).answers
+    if any(answer.trial >= trials or (answer.named or 0) >= classes for answer in answers):
         raise RequestError(f"{file} answers a pair or names a class that the review does not have")
+    return answers
 
 
 def judge_page(trials: Trials, clean: Array, changed: Array, classes: Sequence[str], digest: str) -> str:
     """HTML of the page that shows the pairs, which is not told the size of a change or which pictures are equal."""
     pairs = []
     for left, *pair in zip(trials.changed_left.tolist(), clean, changed, strict=True):
-        pictures = [_png(picture) for picture in pair]
+        pictures = [png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)) for picture in pair]
         # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
         pairs.append({"pictures": pictures[::-1] if left else pictures, "marked": 0 if left else 1})
     return html.render(Path(__file__).parent / JUDGE, classes=classes, review=digest, pairs=pairs)
-
-
-def _png(picture: Array) -> str:
-    """A picture, uint8 (H, W, C), as a data URL."""
-    buffer = io.BytesIO()
-    Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def summarise(folder: Folder[Trials]) -> ReviewResult:
@@ -337,25 +301,28 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
     Raises:
         RequestError: a damaged file.
     """
-    trials, names = folder.rows, folder.head()["classes"]
-    answers = load_answers(folder.path / ANSWERS)
-    _check(folder.path / ANSWERS, answers, len(trials), len(names))
-    size, label = trials.eps[answers.trial], trials.label[answers.trial]
+    trials, names, path = folder.rows, folder.head()["classes"], folder.path / ANSWERS
+    digest = folder.manifest["files"].get(PAIRS, "")
+    answers = load_answers(path, digest, len(trials), len(names)) if path.exists() else []
+    judged = np.array([answer.trial for answer in answers], int)
+    size, label = trials.eps[judged], trials.label[judged]
+    differs = np.array([answer.differs for answer in answers], bool)
+    named = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
     return ReviewResult(
         **folder.head(),
-        reviewers=sorted(set(answers.reviewer.tolist())),
+        reviewers=sorted({answer.reviewer for answer in answers}),
         answers=len(answers),
         trials=len(trials),
         catch=int((size == 0).sum()),
-        false_alarms=int((answers.differs & (size == 0)).sum()),
-        overall=_threshold(size, answers.differs),
+        false_alarms=int((differs & (size == 0)).sum()),
+        overall=_threshold(size, differs),
         per_class=[
             ClassThreshold(class_=number, name=class_name(names, number), **dict(threshold))
             for number in range(len(names))
             # False alarms depend on the person and not on the class, so every curve uses all equal pairs.
-            if (threshold := _threshold(*(values[(size == 0) | (label == number)] for values in (size, answers.differs))))
+            if (threshold := _threshold(*(values[(size == 0) | (label == number)] for values in (size, differs))))
         ],
-        by_size=_size_groups(size, np.ma.filled(answers.named, -1) == label, answers.differs),
+        by_size=_size_groups(size, named == label, differs),
     )
 
 
