@@ -122,6 +122,7 @@ def _sized(pixels: Array) -> Image.Image:
 
 
 def png(image: Image.Image) -> str:
+    """A picture as a data URI."""
     return _embedded(image, "png", optimize=True)
 
 
