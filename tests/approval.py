@@ -114,8 +114,7 @@ def table_text(text: str) -> str:
 
 def terminal_of(result: Any, folder: Path) -> str:
     """What a terminal shows of a result, by the study that made a folder."""
-    study = study_of(folder)
-    return "\n".join(study.resolve(study.lines)(result))
+    return "\n".join(result.lines())
 
 
 def shown(folder: Path) -> str:

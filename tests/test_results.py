@@ -144,7 +144,7 @@ def test_compare_gate_and_report_take_results_and_folders(result, tmp_path):
     for call, words in (
         (
             lambda: brinell.gate(result, model="net"),
-            "a gate needs a condition: --robust, --worst-class, --clean, --certified, --unmet or --baseline",
+            "a gate needs a condition: --clean, --robust, --worst-class, --certified, --unmet or --baseline",
         ),
         (lambda: brinell.gate(result, robust=0.1), "holds several models: name one of"),
         (lambda: brinell.report(3), "an object of type int is no run: give the folder"),

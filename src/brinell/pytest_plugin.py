@@ -45,7 +45,6 @@ def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
 def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]) -> tuple[Any, list[str]]:
     __tracebackhide__ = True
     import brinell
-    from brinell.studies.gate.terminal import failure
 
     try:
         with warnings.catch_warnings():
@@ -54,7 +53,7 @@ def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[s
             verdict = brinell.gate(result, **conditions)
     except brinell.BrinellError as error:
         pytest.fail(f"brinell: {error}", pytrace=False)
-    lines = [_python(failure(check)) for check in verdict.failures]
+    lines = [_python(line) for line in verdict.lines() if line.startswith("FAIL")]
     not_made = [check for check in verdict.checks if check.passed is None]
     if not verdict.passed and not lines:
         lines = [

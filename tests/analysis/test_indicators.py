@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brinell.analysis.gate import Threshold, against_thresholds, gate
+from brinell.analysis.gate import against_thresholds, gate, rates_of
 from brinell.analysis.indicators import NEEDED, caveat, checks_of
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.checks import Code
@@ -221,7 +221,7 @@ def test_no_check_that_counts_is_forgotten():
 def test_the_gate_lists_every_check_that_was_made(synthetic):
     rows, manifest = run(synthetic, checks=recorded_checks(Code.MISLEADING, missing=[Code.ZERO]))
     result = summarise_model(manifest, rows, "r", "m")
-    thresholds = against_thresholds(result, [Threshold(metric="robust", minimum=0.5)])
+    thresholds = against_thresholds(rates_of(result), {"robust": 0.5})
 
     def failing(*allow, without_checks=False):
         verdict = gate(result, thresholds, allow=allow, without_checks=without_checks)

@@ -1,11 +1,8 @@
 """Figures of a run with a criterion of probability: those of an audit under other names, and sentences that claim no accuracy."""
 
 import numpy as np
-import pytest
 
 from brinell.analysis.robust_accuracy import meaning, summarise_model
-from brinell.analysis.thresholds import check_metrics
-from brinell.core.errors import RequestError
 
 EPS = [0.0, 0.1, 0.2]
 INF = np.inf
@@ -58,16 +55,3 @@ def test_statements(synthetic):
         clean_result.verdict == "No sample could be judged, so nothing is known about true<0.1."
         and clean_result.verdict_notes == []
     )
-
-
-def test_thresholds_of_another_criterion_are_refused():
-    check_metrics({"unmet"}, "true<0.1")
-    check_metrics({"robust", "clean"}, None)
-    with pytest.raises(RequestError, match="the audit has none"):
-        check_metrics({"clean", "unmet"}, None)
-    with pytest.raises(RequestError, match="runs/x has none"):
-        check_metrics({"unmet"}, None, "runs/x")
-    with pytest.raises(
-        RequestError, match=r"do not meet true<0.1, which is not robust accuracy: demand .*unmet.* in place of .*robust"
-    ):
-        check_metrics({"robust", "unmet"}, "true<0.1")

@@ -8,10 +8,7 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
-from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
-from brinell.studies.doctor.result import lines as doctor_lines
-from brinell.studies.gate.terminal import lines as gate_lines
 from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
@@ -86,7 +83,7 @@ def test_gate():
         Check(name="fifth", code="worst-class", passed=False, low=0.55, text="is close", **common),
     ]
     results = [GateResult(run="r", passed=False, checks=checks, weak="fgsm"), GateResult(run="r", passed=True, checks=checks[:1])]
-    approve("gate", "\n\n".join("\n".join(gate_lines(result)) for result in results), masks={})
+    approve("gate", "\n\n".join("\n".join(result.lines()) for result in results), masks={})
 
 
 def test_a_plan():
@@ -110,7 +107,7 @@ def test_a_plan():
         PlanResult(cells=plain, estimates=(), group_size=4, **facts),
         PlanResult(cells=[*plain, *calibrated], estimates=costs, group_size=4, **facts),
     ]
-    approve("plan", "\n\n".join("\n".join(plan_lines(plan)) for plan in plans), masks={})
+    approve("plan", "\n\n".join("\n".join(plan.lines()) for plan in plans), masks={})
 
 
 def test_an_installation():
@@ -134,7 +131,7 @@ def test_an_installation():
             DiskResult(purpose="shared data", folder="/data", exists=False, free_bytes=None, content=["mnist", "ecg"]),
         ],
     )  # fmt: skip
-    approve("doctor", "\n".join(doctor_lines(result)), masks={})
+    approve("doctor", "\n".join(result.lines()), masks={})
 
 
 PACKAGES = [("numpy", "2.1", True), ("wfdb", None, False), ("torch", "2.0", False)]

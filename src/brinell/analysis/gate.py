@@ -1,13 +1,11 @@
-"""The gate: thresholds against the lower end of an interval, a baseline against chance, and no pass without data."""
+"""The gate: rates against thresholds by the lower end of their intervals, or against a baseline, and no pass without data."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.indicators import not_made
+from brinell.analysis.indicators import join_codes, not_made
 from brinell.analysis.proportions import difference
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
 from brinell.core.checks import WARNINGS, Code
@@ -17,12 +15,32 @@ from brinell.core.suggestions import suggestion
 
 Metric = Literal["clean", "robust", "worst_class", "certified", "unmet"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+NAMES: dict[str, str] = {
+    "clean": "clean accuracy",
+    "robust": "robust accuracy",
+    "worst_class": "robust accuracy of the worst class",
+    "certified": "share that is proven robust",
+    "unmet": "share that does not meet the criterion",
+}
+"""Metrics as a gate calls them."""
+CODES = {
+    "clean": "clean-accuracy",
+    "robust": "robust-accuracy",
+    "worst_class": "robust-accuracy-of-the-worst-class",
+    "certified": "certified-accuracy",
+    "unmet": "criterion-unmet",
+}
+"""The code of a check by its metric."""
+CURES = {
+    "clean": "train or choose a better model",
+    "certified": "prove more (--method beta-crown) or harden the model",
+    "robust": "harden the model (brinell harden)",
+}
+"""What raises a rate."""
 WITHOUT_SAMPLES = "classes-without-samples"
-"""Code that permits a threshold on the worst class although some classes have no samples."""
-
-
-WARNING, COMPLETE = "no-warning-", "run-complete"
-"""The beginning of the code of a check of the run, and the code of the condition that a run is complete."""
+"""Code of the condition that each class has a sample, where the worst class is judged."""
+WARNING, COMPLETE, BASELINE = "no-warning-", "run-complete", "not-worse-than-the-baseline"
+"""The beginning of the code of a check of the run, and the codes of conditions on completeness and on a baseline."""
 
 
 class Check(Result):
@@ -34,36 +52,18 @@ class Check(Result):
     """The kind of condition, the same for all budgets and classes: the rule of a SARIF result."""
     passed: bool | None
     """True if the condition holds; null for a check that did not run, which passes only with `--without-checks`."""
-    observed: float | None
+    observed: float | None = None
     """The measured rate or difference; null where it is missing."""
-    low: float | None
+    low: float | None = None
     """The lower end of its interval, which is what a threshold is tested against."""
-    required: float | None
+    required: float | None = None
     """The value demanded; null for a condition without a number."""
     text: str
     """The outcome in one sentence."""
     reason: str | None = None
     """Why a check of the run was not made, in a clause; null for all else, and where its samples are too few to tell."""
-
-    @property
-    def remedy(self) -> str:
-        """What to do if the condition does not hold; empty where its text says it."""
-        if self.code.startswith(WARNING):
-            code = self.code.removeprefix(WARNING)
-            cure = "make the run again with what the check needs" if self.reason else "mend what it names"
-            return f"{cure}, or pass {'--without-checks' if self.reason else f'--allow {code}'}"
-        metric = next((metric for metric, code in CODES.items() if code == self.code), None)
-        if metric is None:
-            is_fall = self.code != COMPLETE and self.observed is not None
-            return "keep the baseline's model, or audit more samples" if is_fall else ""
-        if self.low is None or self.observed is None or self.required is None:
-            return ""
-        if self.observed >= self.required:
-            return f"the rate itself, {_percent(self.observed)}, suffices: audit more samples for a narrower interval"
-        cures = {"clean": "train or choose a better model", "certified": "prove more (--method beta-crown), harden the model"}
-        cure = cures.get(metric, "harden the model (brinell harden)")
-        threshold = f"--{metric.replace('_', '-')} {math.floor(1000 * self.low) / 1000:g}"
-        return f"{cure}, or demand no more than it holds: {threshold}"
+    remedy: str = ""
+    """What to do if the condition does not hold; empty where the text says it."""
 
 
 class GateResult(Result):
@@ -87,44 +87,46 @@ class GateResult(Result):
         """True if the gate passes, so that `assert gate(...)` works."""
         return self.passed
 
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The verdict, then what fails, the conditions that the user set first; with `verbose` all conditions before it."""
+        missing = [check for check in self.checks if check.passed is None]
+        for check in self.checks if verbose else ():
+            if check.passed is not False:
+                yield f"{'pass' if check.passed else 'not made'}  {check.name}: {check.reason or check.text}"
+        for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
+            codes = [check.code.removeprefix(WARNING) for check in missing if check.reason == reason]
+            yield f"not made  {join_codes(codes)}: {reason}"
+        count = (
+            f", {len(self.failures)} of {len(self.checks)} conditions" if self.failures else f", {len(self.checks)} conditions"
+        )
+        allowed = f"; {len(missing)} not made, which --without-checks allows" if missing else ""
+        weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
+        yield f"gate {'passed' if self.passed else 'failed'}{count}{allowed}{weak}"
+        for check in self.failures:
+            yield f"FAIL  {check.name}: {check.text}{f'; {check.remedy}' if check.remedy else ''}"
+
     @property
     def exit_code(self) -> int:
         """The exit code of the command."""
         return 0 if self.passed else 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threshold:
-    """A rate that must be reached.
+def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "the audit") -> None:
+    """Refuse metrics that are about another criterion than the run's, None if classes decide.
 
     Raises:
-        ValueError: unknown metric, or a threshold outside [0, 1].
+        RequestError: robust accuracy of a run with a criterion of probability, or the reverse.
     """
-
-    metric: Metric
-    """`clean` accuracy, overall `robust` accuracy, robust accuracy of the `worst_class`, the `certified` share,
-    or the share that leaves a criterion of probability `unmet`."""
-    minimum: float
-    """Least value of the lower end of the 95 % interval, 0 to 1."""
-    eps: float | None = None
-    """Budget, one of the run's; None for the largest. Ignored for `clean`."""
-
-    def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ValueError(f"metric is {self.metric!r}, not one of {', '.join(METRICS)}")
-        if not 0 <= self.minimum <= 1:
-            percent = f"; {self.minimum:g} % is {self.minimum / 100:g}" if 1 < self.minimum <= 100 else ""
-            raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1{percent}")
-
-
-CODES = {
-    "clean": "clean-accuracy",
-    "robust": "robust-accuracy",
-    "worst_class": "robust-accuracy-of-the-worst-class",
-    "certified": "certified-accuracy",
-    "unmet": "criterion-unmet",
-}
-"""The code of a check by the metric of its threshold."""
+    if criterion is None and "unmet" in metrics:
+        raise RequestError(
+            f"{option('unmet')} is about a criterion of probability, and {run} has none: audit with {option('criterion')}"
+        )
+    others = [metric for metric in metrics if metric != "unmet"]
+    if criterion is not None and others:
+        raise RequestError(
+            f"{run} states the share of inputs that do not meet {criterion}, which is not robust accuracy: demand "
+            f"{option('unmet')} in place of {option(others[0])}"
+        )
 
 
 def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
@@ -144,27 +146,141 @@ def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
             raise RequestError(f"no check or warning has the code {code!r}{near}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """Rules of "not worse than the baseline".
+def rates_of(result: ModelResult) -> dict[str, Sequence[Rate]]:
+    """The rates of a model by metric; those of the worst class are unknown where that of a class is."""
+    by_class = [[c.robust[index] for c in result.per_class] for index in range(len(result.eps))]
+    worst = [
+        min(rates, key=lambda rate: -1.0 if rate.low is None else rate.low, default=overall.model_copy(update={"value": None}))
+        for rates, overall in zip(by_class, result.robust_accuracy, strict=True)
+    ]
+    rates = {"clean": [result.clean_accuracy], "certified": result.certified or []}
+    return rates | (
+        {"robust": result.robust_accuracy, "worst_class": worst} if result.meaning is None else {"unmet": result.robust_accuracy}
+    )
 
-    Raises:
-        ValueError: `max_drop` outside [0, 1].
+
+def names_of(result: ModelResult) -> Callable[[str, float], str]:
+    """The name of a metric at a budget: the budget as it was written, and the worst class."""
+
+    def name(metric: str, eps: float) -> str:
+        index = next((index for index, budget in enumerate(result.eps) if _is_same_eps(budget, eps)), None)
+        text = f"{NAMES[metric]} at eps {eps:g}" if index is None else f"{NAMES[metric]} at eps {result.eps_text[index]}"
+        if metric != "worst_class" or index is None or not result.per_class:
+            return text
+        worst = min(result.per_class, key=lambda c: -1.0 if (low := c.robust[index].low) is None else low)
+        return f"{text} ({worst.name})"
+
+    return name
+
+
+def against_thresholds(
+    rates: Mapping[str, Sequence[Rate]],
+    minima: Mapping[str, float],
+    eps: float | None = None,
+    name: Callable[[str, float], str] = lambda metric, eps: f"{NAMES[metric]} at eps {eps:g}",
+) -> list[Check]:
+    """One check for each demanded rate, against the lower end of its interval; a missing rate fails.
+
+    Args:
+        rates: over all budgets, by metric.
+        minima: least value of the lower end of the 95 % interval by metric, 0 to 1.
+        eps: the budget, one of the run's; None for the largest. Ignored for clean accuracy.
+        name: of a metric at a budget.
     """
+    checks = []
+    for metric, least in minima.items():
+        of_metric = rates.get(metric, ())
+        budget = 0.0 if metric == "clean" else max((rate.eps for rate in of_metric), default=0.0) if eps is None else eps
+        rate = next((rate for rate in of_metric if _is_same_eps(rate.eps, budget)), None)
+        title = NAMES[metric] if metric == "clean" or not of_metric else name(metric, budget)
+        checks.append(_against_threshold(metric, title, rate, least, [f"{rate.eps:g}" for rate in of_metric], budget))
+    return checks
 
-    max_drop: float | None = None
-    """The observed rate may not fall by more than this, chance or not; None leaves only the test against chance."""
 
-    def __post_init__(self) -> None:
-        if self.max_drop is not None and not 0 <= self.max_drop <= 1:
-            raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
+def _against_threshold(metric: str, name: str, rate: Rate | None, least: float, budgets: Sequence[str], eps: float) -> Check:
+    code = CODES[metric]
+    if rate is None:
+        text = f"the run has no eps {eps:g}, only {', '.join(budgets)}" if budgets else f"the run has no {NAMES[metric]}"
+        return Check(code=code, name=name, passed=False, required=least, text=text)
+    if rate.value is None or rate.low is None:
+        return Check(code=code, name=name, passed=False, required=least, text="no sample was judged")
+    passed, verb = rate.low >= least, "reaches" if rate.low >= least else "is below"
+    text = f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, {verb} {_percent(least)}"
+    remedy = f"the rate itself, {_percent(rate.value)}, suffices: audit more samples for a narrower interval"
+    if rate.value < least:
+        floor = f"--{metric.replace('_', '-')} {math.floor(1000 * rate.low) / 1000:g}"
+        remedy = f"{CURES.get(metric, CURES['robust'])}, or demand no more than it holds: {floor}"
+    return Check(code=code, name=name, passed=passed, observed=rate.value, low=rate.low, required=least, text=text, remedy=remedy)
 
 
-def completeness_of(rates: Sequence[Rate]) -> Check:
-    """The check that every sample was judged at all budgets."""
-    missing = max((rate.missing for rate in rates), default=0)
-    text = f"{missing} samples could not be judged" if missing else "every sample was judged at each budget"
-    return _check(COMPLETE, "run complete", not missing, text)
+def against_baseline(
+    result: ModelResult,
+    baseline: ModelResult,
+    paired: CompareResult | None = None,
+    max_drop: float | None = None,
+    eps: float | None = None,
+) -> list[Check]:
+    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
+
+    A check fails when the fall is beyond chance (the whole 95 % interval of the difference lies below 0; for the same
+    samples McNemar's exact p is below 0.05), and when it exceeds `max_drop`.
+
+    Args:
+        result: the model under test.
+        baseline: what it is compared with.
+        paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
+        max_drop: the most by which the observed rate may fall, chance or not.
+        eps: the only budget to compare; None for all above 0.
+
+    Returns:
+        One check per rate; a budget that one of the runs lacks fails.
+    """
+    pairs = [] if paired is None else [paired.clean, *paired.robust]
+    checks = [_against("clean accuracy", result.clean_accuracy, baseline.clean_accuracy, pairs[0] if pairs else None, max_drop)]
+    texts = {e: text for model in (baseline, result) for e, text in zip(model.eps, model.eps_text, strict=True) if e > 0}
+    for budget in sorted(texts) if eps is None else [eps]:
+        current, then = (
+            next((rate for rate in model.robust_accuracy if _is_same_eps(rate.eps, budget)), None) for model in (result, baseline)
+        )
+        name = f"robust accuracy at eps {texts.get(budget, f'{budget:g}')}"
+        if current is None or then is None:
+            lacking = result if current is None else baseline
+            who = "the run" if current is None else "the baseline"
+            text = f"{who} has no eps {texts.get(budget, f'{budget:g}')}, only {', '.join(lacking.eps_text)}: audit it there"
+            checks.append(Check(code=BASELINE, name=f"{name} not worse than the baseline", passed=False, text=text))
+        else:
+            pair = next((pair for pair in pairs[1:] if _is_same_eps(pair.eps, budget)), None)
+            checks.append(_against(name, current, then, pair, max_drop))
+    return checks
+
+
+def _against(name: str, current: Rate, then: Rate, pair: PairedRate | None, max_drop: float | None) -> Check:
+    name, required = f"{name} not worse than the baseline", None if max_drop is None else -max_drop
+    if current.value is None or then.value is None:
+        holder = "the run" if current.value is None else "the baseline"
+        return Check(code=BASELINE, name=name, passed=False, required=required, text=f"no sample of {holder} was judged")
+    if pair is not None and pair.difference is not None and pair.p is not None:
+        change, low = pair.difference, pair.low
+        beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
+        evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
+    else:
+        interval = difference(current.k, current.n, then.k, then.n)
+        change, low = current.value - then.value, interval.low if interval else None
+        beyond_chance = interval is not None and interval.high < 0
+        evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
+    too_much = max_drop is not None and change < -max_drop - 1e-12
+    reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
+    verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
+    return Check(
+        code=BASELINE,
+        name=name,
+        passed=not reasons,
+        observed=change,
+        low=low,
+        required=required,
+        text=f"{100 * change:+.1f} points, {verdict} ({evidence})",
+        remedy="keep the baseline's model, or audit more samples",
+    )
 
 
 def gate(
@@ -174,245 +290,48 @@ def gate(
 
     Args:
         result: the model under test.
-        checks: from `against_thresholds` and `against_baseline`; at least one.
+        checks: from `against_thresholds` and `against_baseline`.
         allow: codes of checks and warnings that do not block.
         without_checks: whether it passes too where checks that count were not made.
-
-    Raises:
-        RequestError: no check was asked for; a gate that demands nothing would always pass.
     """
-    if not checks:
-        raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
-    all_checks = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
+    text = "every sample was judged by every stage"
+    if not result.complete:
+        text = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
+    complete = Check(code=COMPLETE, name="run complete", passed=result.complete, text=text)
+    counts = {check.code for check in not_made(result.checks)}
+    codes = {check.code for check in result.checks}
+    warnings = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in codes]
+    if result.classes_without_samples and any(check.code == CODES["worst_class"] for check in checks):
+        problem = f"{result.classes_without_samples} of the classes have no sample, so that nothing is known about them"
+        warnings.append(CheckResult(code=WITHOUT_SAMPLES, passed=False, text=problem))
+    of_run = [check for check in result.checks if check.passed is not None or check.code in counts]
+    all_checks = [*checks, complete, *(_of_run(check, allow, without_checks) for check in [*of_run, *warnings])]
     passed = all(check.passed is not False for check in all_checks)
     return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
 
 
-def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:
-    """One check per threshold, against the lower end of the interval; a missing rate fails.
-
-    Of the worst class nothing is known where a class has no sample, which fails unless `allow` holds `WITHOUT_SAMPLES`.
-    """
-    return [_threshold(result, threshold, WITHOUT_SAMPLES in allow) for threshold in thresholds]
-
-
-def against_rates(rates: Mapping[Metric, Sequence[Rate]], thresholds: Sequence[Threshold]) -> list[Check]:
-    """One check per threshold, against the lower end of the interval, for a result that has rates over budgets.
-
-    Args:
-        rates: over all budgets, by metric.
-        thresholds: what is demanded.
-    """
-    return [_rate_threshold(rates.get(threshold.metric, ()), threshold) for threshold in thresholds]
-
-
-def _rate_threshold(rates: Sequence[Rate], threshold: Threshold) -> Check:
-    name = "clean accuracy" if threshold.metric == "clean" else NAMES[threshold.metric]
-    if not rates:
-        return _check(CODES[threshold.metric], name, False, f"the run has no {name}", required=threshold.minimum)
-    eps = max(rate.eps for rate in rates) if threshold.eps is None else threshold.eps
-    eps = 0.0 if threshold.metric == "clean" else eps
-    rate = next((rate for rate in rates if _is_same_eps(rate.eps, eps)), None)
-    name = name if threshold.metric == "clean" else f"{name} at eps {eps:g}"
-    if rate is None:
-        budgets = ", ".join(f"{rate.eps:g}" for rate in rates)
-        text = f"the run has no eps {eps:g}, only {budgets}"
-        return _check(CODES[threshold.metric], name, False, text, required=threshold.minimum)
-    return _threshold_check(threshold, name, rate)
-
-
-NAMES: dict[Metric, str] = {
-    "robust": "robust accuracy",
-    "certified": "share that is proven robust",
-    "unmet": "share that does not meet the criterion",
-}
-"""Metrics over budgets, as a gate calls them."""
-
-
-def against_baseline(
-    result: ModelResult,
-    baseline: ModelResult,
-    paired: CompareResult | None = None,
-    rules: Baseline | None = None,
-    eps: float | None = None,
-) -> list[Check]:
-    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
-
-    A check fails when the fall is beyond chance (the whole 95 % interval of the difference lies below 0; for the same
-    samples McNemar's exact p is below 0.05), and when it exceeds `rules.max_drop`.
-
-    Args:
-        result: the model under test.
-        baseline: what it is compared with.
-        paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
-        rules: how much may be lost.
-        eps: the only budget to compare; None for all above 0.
-
-    Returns:
-        One check per rate; a budget that one of the runs lacks fails.
-    """
-    rules = rules or Baseline()
-    clean = paired.clean if paired else None
-    checks = [_against(CLEAN_BASELINE, "clean accuracy", result.clean_accuracy, baseline.clean_accuracy, clean, rules)]
-    for budget, text in _budgets_of_both(result, baseline, eps):
-        name = f"robust accuracy at eps {text}"
-        current, then = (next(iter(_rates_at(model, budget)), None) for model in (result, baseline))
-        change = next((p for p in paired.robust if _is_same_eps(p.eps, budget)), None) if paired else None
-        if current is None or then is None:
-            problem = _without_budget(result, baseline, budget, text)
-            checks.append(_check(ROBUST_BASELINE, f"{name} not worse than the baseline", False, problem))
-        else:
-            checks.append(_against(ROBUST_BASELINE, name, current, then, change, rules))
-    return checks
-
-
-CLEAN_BASELINE, ROBUST_BASELINE = "clean-accuracy-not-worse-than-the-baseline", "robust-accuracy-baseline"
-"""The codes of the comparisons with a baseline."""
-
-
-def _rates_at(result: ModelResult, eps: float) -> list[Rate]:
-    """The robust accuracy at a budget; empty if the run lacks it."""
-    return [rate for rate in result.robust_accuracy if _is_same_eps(rate.eps, eps)]
-
-
-def _budgets_of_both(result: ModelResult, baseline: ModelResult, eps: float | None) -> list[tuple[float, str]]:
-    """The budgets above 0 of two runs with their texts, each once, ascending; with `eps` that budget alone."""
-    budgets: list[tuple[float, str]] = []
-    for budget, text in [*zip(result.eps, result.eps_text, strict=True), *zip(baseline.eps, baseline.eps_text, strict=True)]:
-        if budget > 0 and not any(_is_same_eps(budget, other) for other, _ in budgets):
-            budgets.append((budget, text))
-    if eps is None:
-        return sorted(budgets)
-    named = [(budget, text) for budget, text in budgets if _is_same_eps(budget, eps)]
-    return named or ([(eps, f"{eps:g}")] if eps else [])
-
-
-def _without_budget(result: ModelResult, baseline: ModelResult, eps: float, text: str) -> str:
-    """The run of two that lacks a budget, the budgets that it has, and what to type."""
-    runs = {"the run": result, "the baseline": baseline}
-    without = {name: model for name, model in runs.items() if not _rates_at(model, eps)}
-    problem = " and ".join(f"{name} has no eps {text}, only {', '.join(model.eps_text)}" for name, model in without.items())
-    common = [own for own, budget in zip(result.eps_text, result.eps, strict=True) if budget > 0 and _rates_at(baseline, budget)]
-    choice = f"name a budget of both runs, --eps {' or '.join(common)}, or " if common else ""
-    return f"{problem}: {choice}audit {' and '.join(without)} at {text}"
-
-
-def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
-    eps = result.eps[-1] if threshold.eps is None else threshold.eps
-    index = next((i for i, e in enumerate(result.eps) if _is_same_eps(e, eps)), None)
-    text = f"{eps:g}" if index is None else result.eps_text[index]
-    names = {
-        "clean": "clean accuracy",
-        "robust": f"robust accuracy at eps {text}",
-        "worst_class": f"robust accuracy of the worst class at eps {text}",
-        "certified": f"{NAMES['certified']} at eps {text}",
-        "unmet": f"{NAMES['unmet']} at eps {text}",
-    }
-    name, rate = names[threshold.metric], None
-    check = partial(_check, CODES[threshold.metric], required=threshold.minimum)
-    if threshold.metric == "clean":
-        rate = result.clean_accuracy
-    elif index is None:
-        return check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
-    elif threshold.metric in ("robust", "unmet"):
-        rate = result.robust_accuracy[index]
-    elif threshold.metric == "certified":
-        rate = (result.certified or [])[index]
-    else:
-        unknown = [c.name for c in result.per_class if c.robust[index].low is None]
-        if unknown or not result.per_class:
-            return check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}")
-        if result.classes_without_samples and not some_classes:
-            problem = (
-                f"{result.classes_without_samples} of {result.classes_without_samples + len(result.per_class)} classes have no "
-                f"sample, so that nothing is known about them: take more samples, or --allow {WITHOUT_SAMPLES}"
-            )
-            return check(name, False, problem)
-        worst = min(result.per_class, key=lambda c: c.robust[index].low or 0.0)
-        name, rate = f"{name} ({worst.name})", worst.robust[index]
-    return _threshold_check(threshold, name, rate)
-
-
-def _threshold_check(threshold: Threshold, name: str, rate: Rate) -> Check:
-    """The check that the lower end of the interval of a rate reaches a threshold."""
-    check = partial(_check, CODES[threshold.metric], name, required=threshold.minimum)
-    if rate.value is None or rate.low is None:
-        return check(False, "no sample was judged")
-    passed = rate.low >= threshold.minimum
-    reaches = "reaches" if passed else "is below"
-    evidence = (
-        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
-        f"{reaches} {_percent(threshold.minimum)}"
-    )
-    return check(passed, evidence, observed=rate.value, low=rate.low)
-
-
-def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate | None, rules: Baseline) -> Check:
-    required = -rules.max_drop if rules.max_drop is not None else None
-    check = partial(_check, code, f"{name} not worse than the baseline", required=required)
-    if current.value is None or then.value is None:
-        holder = "the run" if current.value is None else "the baseline"
-        return check(False, f"no sample of {holder} was judged: audit the model on at least one sample")
-    change, low = current.value - then.value, None
-    if pair is not None:
-        change, low = pair.difference, pair.low
-        beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
-        evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
-    else:
-        interval = difference(current.k, current.n, then.k, then.n)
-        low = interval.low if interval else None
-        beyond_chance = interval is not None and interval.high < 0
-        evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
-    too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12
-    reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
-    verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
-    return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({evidence})", observed=change, low=low)
-
-
-def _completeness(result: ModelResult) -> Check:
-    """The check that the run is complete."""
-    text = "every sample was judged by every stage"
-    if not result.complete:
-        text = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
-    return _check(COMPLETE, "run complete", result.complete, text)
-
-
-def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
-    """The checks of the run, passed ones included, and its other warnings."""
-    counts = {check.code for check in not_made(result.checks)}
-    run_checks = [c for c in result.checks if c.passed is not None or c.code in counts]
-    codes = {check.code for check in result.checks}
-    warnings = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in codes]
-    return [_warning(check, allow, without_checks) for check in [*run_checks, *warnings]]
-
-
-def _warning(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
-    """A check or a warning of the run as a condition of the gate. A check that was not made fails, unless `without_checks`."""
+def _of_run(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
+    """A check or a warning of the run as a condition. A check that was not made fails, unless `without_checks`."""
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
+    cure = "make the run again with what the check needs, or pass --without-checks"
     return Check(
         code=f"{WARNING}{check.code}",
         name=f"no warning {check.code}",
         passed=allowed or passed,
         observed=check.figure,
-        low=None,
         required=check.limit,
         text=check.text + " (allowed)" * allowed,
         reason=check.reason,
+        remedy=cure if check.reason else f"mend what it names, or pass --allow {check.code}",
     )
 
 
-def _check(
-    code: str,
-    name: str,
-    passed: bool | None,
-    text: str,
-    *,
-    required: float | None = None,
-    observed: float | None = None,
-    low: float | None = None,
-) -> Check:
-    return Check(code=code, name=name, passed=passed, observed=observed, low=low, required=required, text=text)
+def completeness_of(rates: Sequence[Rate]) -> Check:
+    """The condition that every sample was judged at all budgets."""
+    missing = max((rate.missing for rate in rates), default=0)
+    text = f"{missing} samples could not be judged" if missing else "every sample was judged at each budget"
+    return Check(code=COMPLETE, name="run complete", passed=not missing, text=text)
 
 
 def _is_same_eps(a: float, b: float) -> bool:

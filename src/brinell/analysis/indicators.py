@@ -70,7 +70,7 @@ def caveat(checks: Sequence[CheckResult]) -> str | None:
         return None
     if not failed and len(missing) == len(NEEDED):
         return "no checks were made"
-    parts = []
+    parts = list[str]()
     for group, verb in ((failed, "failed"), (missing, "could not be made")):
         if group:
             number = f"{len(group)}" if parts else f"{len(group)} check{'s' * (len(group) > 1)}"

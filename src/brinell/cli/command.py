@@ -92,7 +92,7 @@ class Command:
         if self.json:
             show_json(result)
         else:
-            for line in self.study.resolve(self.study.lines)(result):
+            for line in result.lines(verbose=ROOT.verbose):
                 show(line)
         return int(getattr(result, "exit_code", 0))
 

@@ -136,8 +136,6 @@ class Study:
     """The type of what `--json` prints, where it is not all of the result."""
     more_schemas: tuple[tuple[str, Reference], ...] = ()
     """Names of schemas, and the other types that it may print."""
-    lines: Reference | None = None
-    """`(result) -> iterable of lines`: the result as a terminal shows it. Default: those of its report."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     open: Reference | None = None
@@ -207,8 +205,6 @@ class Study:
             }
         elif self.table is not None:
             derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
-        if self.lines is None:
-            derived |= {"lines": lambda result: result.lines()}
         if self.plan is not None or self.rows is not None:
             derived |= {"resume": self.resume or RESUME, "workers": self.workers is not False}
         for name, value in derived.items():

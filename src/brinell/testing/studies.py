@@ -55,7 +55,7 @@ def check_record(study: Study) -> None:
     Raises:
         ContractError: one does not.
     """
-    required = ("run", "result", "lines") if study.plan is None else ("plan", "parts", "table", "summarise", "result", "lines")
+    required = ("run", "result") if study.plan is None else ("plan", "parts", "table", "summarise", "result")
     for field in dataclasses.fields(study):
         reference = getattr(study, field.name)
         is_reference = "Reference" in str(field.type) or "Callable[..., typing.Any]" in str(field.type)
@@ -67,6 +67,7 @@ def check_record(study: Study) -> None:
         _demand(study, not isinstance(reference, str) or _resolves(study, reference), f"has no type for the schema {name}")
     _demand(study, bool(study.examples), "has no example for its help")
     _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
+    _demand(study, hasattr(study.resolve(study.result), "lines"), "has a result without lines for a terminal")
     if study.layout is not None:
         _demand(study, study.resolve(study.layout).verb == study.verb, "has a layout of another verb")
 

@@ -17,7 +17,6 @@ STUDY = Study(
     result="result:Audit",
     printed="brinell.analysis.results:PrintedAudit",
     more_schemas=(("plan", "dry_run:PlanResult"),),
-    lines="terminal:lines",
     open="run:open_result",
     page="run:write",
     layout="brinell.store.run:LAYOUT",

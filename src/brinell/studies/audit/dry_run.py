@@ -1,14 +1,13 @@
 """A dry run of an audit: the plan, what it costs at most, and after a short calibration what it is expected to cost."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 from brinell.analysis.folder_result import Result
 from brinell.engine.cascade import Stage
 from brinell.engine.estimate import Estimate, estimate
-from brinell.engine.live_progress import duration
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
+from brinell.reports.numbers import counted, listed, seconds, whole
+from brinell.reports.values import Note, Report, Seconds, Table
+from brinell.studies.result import ReportedResult
 
 
 class PlannedCell(Result):
@@ -53,7 +52,7 @@ class PlannedCost(Result):
     """Seconds that it took."""
 
 
-class PlanResult(Result):
+class PlanResult(ReportedResult):
     """What `brinell audit --dry-run --json` prints."""
 
     data: str
@@ -75,10 +74,48 @@ class PlanResult(Result):
     estimates: tuple[PlannedCost, ...]
     """One for each model; empty without a calibration, and for models on other machines, which are asked nothing."""
 
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the command: a plan breaks no condition."""
-        return 0
+    def report(self) -> Report:
+        """The cost of each model and attack."""
+        sentences, notes = [], []
+        expected = {cost.model: cost for cost in self.estimates}
+        runs = [cell for cell in self.cells if not cell.waits and not cell.skipped]
+        for model in dict.fromkeys(cell.model for cell in self.cells):
+            most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in runs if cell.model == model)
+            about = (
+                f"about {whole(expected[model].passes)} passes and {seconds(expected[model].seconds)}; "
+                if model in expected
+                else ""
+            )
+            sentences.append(f"{model}: {about}at most {whole(most)} passes.")
+            cells = [cell for cell in self.cells if cell.model == model]
+            if waiting := sum(cell.waits and not cell.skipped for cell in cells):
+                notes.append(Note("waits", "warn", f"{model}: {counted(waiting, 'more stage')} may follow on an alarm."))
+            for reason in dict.fromkeys(cell.skipped for cell in cells if cell.skipped and not cell.waits):
+                names = listed([cell.short for cell in cells if cell.skipped == reason and not cell.waits])
+                notes.append(Note("skipped", "warn", f"{model}: left out {names}: {reason}."))
+        if self.estimates:
+            memory = max(cost.memory for cost in self.estimates) / 2**20
+            took = seconds(sum(cost.calibration_seconds for cost in self.estimates))
+            sentences.append(
+                f"One process needs about {memory:,.0f} MiB; estimated in {took} from {self.estimates[0].samples} samples."
+            )
+        return Report(
+            verb="audit",
+            title=f"The plan on {self.data}",
+            subject=f"{self.n} of {counted(self.total, 'sample')}, {self.norm}, eps {', '.join(self.eps)}, {self.attacks}",
+            sentences=[*sentences, "Nothing was kept; leave out --dry-run to run it."],
+            blocks=[
+                Table(
+                    title="Passes and time",
+                    columns=["model", "attack", "passes", "time", "passes at most"],
+                    rows=[
+                        (c.model, c.short, c.passes, Seconds(c.seconds), c.forwards_at_most + c.backwards_at_most) for c in runs
+                    ],
+                    terminal=True,
+                )
+            ],
+            notes=notes,
+        )
 
 
 def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
@@ -102,13 +139,24 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
         eps=plan.budgets.texts,
         group_size=plan.group_size,
         cells=tuple(_cell(plan, source, stage, estimates[source.name]) for source in plan.models for stage in plan.stages),
-        estimates=tuple(_model(cost) for cost in estimates.values() if cost is not None),
+        estimates=tuple(
+            PlannedCost(
+                model=cost.model,
+                passes=sum(passes for passes, _ in cost.stages.values()),
+                seconds=cost.seconds,
+                memory=cost.memory,
+                samples=cost.samples,
+                calibration_seconds=cost.calibration_seconds,
+            )
+            for cost in estimates.values()
+            if cost is not None
+        ),
     )
 
 
 def _cell(plan: Plan, source: ModelSource, stage: Stage, cost: Estimate | None) -> PlannedCell:
     forwards, backwards = plan.cost(source, stage)
-    expected = None if cost is None else cost.stages.get(stage.name)
+    passes, time = (cost.stages.get(stage.name) if cost is not None else None) or (None, None)
     return PlannedCell(
         model=source.name,
         stage=stage.name,
@@ -116,64 +164,8 @@ def _cell(plan: Plan, source: ModelSource, stage: Stage, cost: Estimate | None) 
         short=stage.short,
         forwards_at_most=forwards,
         backwards_at_most=backwards,
-        waits=stage.waits and expected is None,
-        passes=None if expected is None else expected[0],
-        seconds=None if expected is None else expected[1],
+        waits=stage.waits and passes is None,
+        passes=passes,
+        seconds=time,
         skipped=source.skipped.get(stage.name),
     )
-
-
-def _model(cost: Estimate) -> PlannedCost:
-    return PlannedCost(
-        model=cost.model,
-        passes=sum(passes for passes, _ in cost.stages.values()),
-        seconds=cost.seconds,
-        memory=cost.memory,
-        samples=cost.samples,
-        calibration_seconds=cost.calibration_seconds,
-    )
-
-
-def lines(answer: PlanResult) -> Iterator[str]:
-    """The plan as a terminal shows it."""
-    yield f"{answer.data}: {answer.n} of {answer.total} samples, {answer.norm}, eps {', '.join(answer.eps)}, {answer.attacks}"
-    estimates = {entry.model: entry for entry in answer.estimates}
-    for model in dict.fromkeys(cell.model for cell in answer.cells):
-        cells = [cell for cell in answer.cells if cell.model == model]
-        least = [cell for cell in cells if not cell.waits]
-        most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in least)
-        planned = estimates.get(model)
-        if planned is None:
-            yield f"{model}: at most {most:,} passes"
-        else:
-            yield f"{model}: about {planned.passes:,} passes and {duration(planned.seconds)}; at most {most:,} passes"
-        yield from _cells([cell for cell in least if not cell.skipped], planned is not None)
-        if waiting := [cell for cell in cells if cell.waits and not cell.skipped]:
-            yield f"  {len(waiting)} more stage{'s wait' if len(waiting) > 1 else ' waits'} for an alarm"
-        for reason, names in _left_out(cells).items():
-            yield f"  left out {', '.join(names)}: {reason}"
-    if answer.estimates:
-        yield f"one process needs about {max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
-        calibration = sum(entry.calibration_seconds for entry in answer.estimates)
-        samples = ", ".join(dict.fromkeys(str(entry.samples) for entry in answer.estimates))
-        yield f"estimated in {duration(calibration)} from {samples} samples, and nothing was kept; leave out --dry-run to run it"
-    else:
-        yield "nothing was computed; leave out --dry-run to run it"
-
-
-def _left_out(cells: Any) -> dict[str, list[str]]:
-    """Why stages that wait for nothing cannot run, each reason with their names."""
-    skipped = [cell for cell in cells if cell.skipped and not cell.waits]
-    return {
-        reason: [cell.short for cell in skipped if cell.skipped == reason]
-        for reason in dict.fromkeys(cell_without_run.skipped for cell_without_run in skipped)
-    }
-
-
-def _cells(cells: Sequence[PlannedCell], estimated: bool) -> Iterator[str]:
-    """A line for each stage with its cost."""
-    wide = max((len(cell.short) for cell in cells), default=0)
-    for number, cell in enumerate(cells, 1):
-        most = cell.forwards_at_most + cell.backwards_at_most
-        cost = f"{cell.passes:>13,} passes {duration(cell.seconds or 0.0):>12}" if estimated else f"at most {most:>13,} passes"
-        yield f"  {f'{number}/{len(cells)}':>5} {cell.short:<{wide}}  {cost}"

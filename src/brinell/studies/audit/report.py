@@ -186,10 +186,9 @@ class Audit:
             yield v.Note(
                 "small-classes", "note", f"{small} of {classes} have fewer than {FEW} samples: their intervals are wide."
             )
-        if without := first.classes_without_samples:
-            yield v.Note(
-                "no-samples", "warn", f"{counted(without, 'class', 'classes')} without a sample: nothing is known about them."
-            )
+        if empty := first.classes_without_samples:
+            text = f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about them."
+            yield v.Note("no-samples", "warn", text)
 
     def _notes_on(self, model: ModelResult, name: str) -> Iterator[v.Note]:
         missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
@@ -313,11 +312,11 @@ class Audit:
 
         if self.several:
             names = [model.model for model in models]
-            of = [
-                [c.robust[self.at] if (c := by_class[index].get(number)) else None for number in range(len(models))]
-                for index in ends
-            ]
-            rows = [[next(iter(by_class[index].values())).name, *rates] for index, rates in zip(ends, of, strict=True)]
+            rows = []
+            for index in ends:
+                entries = [by_class[index].get(number) for number in range(len(models))]
+                rates = [entry.robust[self.at] if entry else None for entry in entries]
+                rows.append([next(iter(by_class[index].values())).name, *rates])
             title = f"Class by class at {first.eps_text[self.at]}"
             yield v.Table(title=title, columns=["class", *names], rows=rows, heat=True, text=text)
             few = len(order) * len(models) <= MOST_CLASSES * WEAKEST

@@ -66,8 +66,7 @@ class Audit(ReportedResult, AuditResult):
         for line in super().lines(verbose=verbose):
             yield line.replace("FOLDER", self.folder)
         for model, gate in zip(self.models, self._gates, strict=False):
-            yield from (f"FAIL  {check.name}: {check.text}" for check in gate.failures)
-            yield f"gate {'passed' if gate.passed else 'failed'}: {model.model}"
+            yield from (f"{model.model}: {line}" if len(self.models) > 1 else line for line in gate.lines(verbose=verbose))
         yield f"page: {self.folder.rstrip('/')}/{PAGE}"
 
     def gated(self, gates: Sequence[GateResult]) -> Self:

@@ -6,7 +6,6 @@ from pathlib import Path
 from brinell.analysis import gate as rules
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.robust_accuracy import summarise
-from brinell.analysis.thresholds import check_metrics
 from brinell.core.errors import RequestError, option
 from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
@@ -27,7 +26,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         StoppedError: the folder cannot be written, or the model no longer answers.
     """
     thresholds = _thresholds(call.options.gate)
-    check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
+    rules.check_metrics(thresholds, call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         return dry_run.estimate_plan(plan, call.progress, request.CALIBRATION)
@@ -35,7 +34,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         from brinell.studies.audit import certification  # it brings another study
 
         certification.check(call, plan)
-    elif any(threshold.metric == "certified" for threshold in thresholds):
+    elif "certified" in thresholds:
         raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
     if options.detector:
         detection.check(call, plan)
@@ -51,26 +50,34 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         audit.write()
     if not thresholds:
         return audit
-    return audit.gated([rules.gate(model, rules.against_thresholds(model, thresholds)) for model in audit.models])
+    return audit.gated(
+        [
+            rules.gate(model, rules.against_thresholds(rules.rates_of(model), thresholds, None, rules.names_of(model)))
+            for model in audit.models
+        ]
+    )
 
 
-def _thresholds(conditions: Sequence[str]) -> list[rules.Threshold]:
-    """The conditions that a call sets, such as robust=0.4.
+def _thresholds(conditions: Sequence[str]) -> dict[str, float]:
+    """The least rates that a call demands, such as robust=0.4, by metric.
 
     Raises:
-        RequestError: one of them is none.
+        RequestError: one of the conditions is none.
     """
-    thresholds = []
+    thresholds = {}
     for condition in conditions:
         metric, _, least = condition.partition("=")
+        metric = metric.replace("-", "_")
         try:
-            thresholds.append(rules.Threshold(metric=metric.replace("-", "_"), minimum=float(least)))  # type: ignore[arg-type]
+            if metric not in rules.METRICS or not 0 <= float(least) <= 1:
+                raise ValueError
         except ValueError:
             metrics = ", ".join(name.replace("_", "-") for name in rules.METRICS)
             raise RequestError(
                 f"{option('gate')} takes one of {metrics} and a rate from 0 to 1, and {condition!r} is none: write "
                 f"{option('gate', 'robust=0.4')}"
             ) from None
+        thresholds[metric] = float(least)
     return thresholds
 
 

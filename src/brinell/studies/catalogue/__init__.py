@@ -17,7 +17,6 @@ STUDY = Study(
     request=PluginsRequest,
     run="run:carry_out",
     result="run:PluginsResult",
-    lines="run:lines",
     positional=("kind",),
     output=Output.ANSWER_ONLY,
     call=False,  # from Python the module `brinell.plugins` lists them

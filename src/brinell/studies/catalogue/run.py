@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 from brinell import plugins
 from brinell.analysis.folder_result import Result
@@ -48,6 +47,22 @@ class PluginsResult(Result):
     cascades: tuple[CascadeResult, ...]
     """The cascades, where they or all kinds were asked for."""
 
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The result line by line."""
+        width = max((15, *(len(row.name) for row in self.plugins)))
+        for row in self.plugins:
+            yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
+            if row.settings:
+                yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
+        for row in self.cascades:
+            also = f" (also {', '.join(row.also)})" if row.also else ""
+            yield f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}."
+            yield (
+                textwrap.indent(
+                    textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * (width + 11)
+                )
+            )
+
 
 def carry_out(call: Call) -> PluginsResult:
     """List the plug-ins of a kind, or of all.
@@ -77,20 +92,3 @@ def _plugin(kind: str, name: str) -> PluginResult:
     """Summary and settings of a plug-in."""
     summary, settings = plugins.describe(kind, name)
     return PluginResult(kind=kind, name=name, summary=summary, settings=settings)
-
-
-def lines(listing: Any) -> Iterator[str]:
-    """The result line by line."""
-    width = max((15, *(len(row.name) for row in listing.plugins)))
-    for row in listing.plugins:
-        yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
-        if row.settings:
-            yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
-    for row in listing.cascades:
-        also = f" (also {', '.join(row.also)})" if row.also else ""
-        yield f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}."
-        yield (
-            textwrap.indent(
-                textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * (width + 11)
-            )
-        )

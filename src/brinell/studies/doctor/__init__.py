@@ -17,7 +17,6 @@ STUDY = Study(
     request=DoctorRequest,
     run="run:carry_out",
     result="result:DoctorResult",
-    lines="result:lines",
     output=Output.ANSWER_ONLY,
     examples=("brinell doctor", "brinell doctor --json"),
 )

@@ -1,7 +1,6 @@
 """The state of an installation, as JSON and as a terminal shows it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from brinell.analysis.folder_result import Result
 
@@ -102,38 +101,37 @@ class DoctorResult(Result):
         """The exit code of the command: 1 if a package that Brinell needs is missing or too old."""
         return int(not all(package.ready for package in self.packages))
 
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The result line by line."""
+        yield f"Brinell {self.brinell}, Python {self.python}, {self.platform}"
+        yield f"packages  {', '.join(map(_package, self.packages))}"
+        for package in self.packages:
+            if not package.ready:
+                yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
+        for device in self.devices:
+            free = "" if device.free_bytes is None else f", {device.free_bytes / 2**30:.0f} GiB free"
+            yield f"device    {device.name}: {device.text}{free}{TF32.get(device.tf32, '')}"
+        yield f"device    --device auto takes {self.auto}"
+        limits = ", ".join(f"{name}={value}" for name, value in self.threads.items() if value) or "no limit is set"
+        yield f"threads   {self.processors} processors; {limits}"
+        for disk in self.disks:
+            space = f"{disk.free_bytes / 2**30:.1f} GiB free" if disk.free_bytes is not None else "not there"
+            content = f"; holds {', '.join(disk.content)}" if disk.content else ""
+            yield f"disk      {disk.purpose}: {disk.folder}, {space}{content}"
+        width = max((len(extra.name) for extra in self.extras), default=0)
+        for extra in self.extras:
+            what = ", ".join(map(_package, extra.packages)) if extra.ready else f"pip install 'brinell[{extra.name}]'"
+            yield f"{'extra' if extra.ready else 'missing':<9} {extra.name:<{width}} {extra.purpose} ({what})"
+        for kind, noun in (("model", "models"), ("dataset", "data")):
+            entries = [entry for entry in self.kinds if entry.kind == kind]
+            yield f"{noun:<9} ready: {', '.join(entry.name for entry in entries if not entry.missing)}"
+            for entry in entries:
+                if entry.missing:
+                    yield f"{noun:<9} {entry.name} needs pip install 'brinell[{','.join(entry.missing)}]'"
+
 
 TF32 = {True: "; TF32 is off in runs, --precision tf32 switches it on", False: "; it has no TF32"}
 """The end of a GPU's line, by whether it has TF32."""
-
-
-def lines(state: Any) -> Iterator[str]:
-    """The result line by line."""
-    yield f"Brinell {state.brinell}, Python {state.python}, {state.platform}"
-    yield f"packages  {', '.join(map(_package, state.packages))}"
-    for package in state.packages:
-        if not package.ready:
-            yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
-    for device in state.devices:
-        free = "" if device.free_bytes is None else f", {device.free_bytes / 2**30:.0f} GiB free"
-        yield f"device    {device.name}: {device.text}{free}{TF32.get(device.tf32, '')}"
-    yield f"device    --device auto takes {state.auto}"
-    limits = ", ".join(f"{name}={value}" for name, value in state.threads.items() if value) or "no limit is set"
-    yield f"threads   {state.processors} processors; {limits}"
-    for disk in state.disks:
-        space = f"{disk.free_bytes / 2**30:.1f} GiB free" if disk.free_bytes is not None else "not there"
-        content = f"; holds {', '.join(disk.content)}" if disk.content else ""
-        yield f"disk      {disk.purpose}: {disk.folder}, {space}{content}"
-    width = max((len(extra.name) for extra in state.extras), default=0)
-    for extra in state.extras:
-        what = ", ".join(map(_package, extra.packages)) if extra.ready else f"pip install 'brinell[{extra.name}]'"
-        yield f"{'extra' if extra.ready else 'missing':<9} {extra.name:<{width}} {extra.purpose} ({what})"
-    for kind, noun in (("model", "models"), ("dataset", "data")):
-        entries = [entry for entry in state.kinds if entry.kind == kind]
-        yield f"{noun:<9} ready: {', '.join(entry.name for entry in entries if not entry.missing)}"
-        for entry in entries:
-            if entry.missing:
-                yield f"{noun:<9} {entry.name} needs pip install 'brinell[{','.join(entry.missing)}]'"
 
 
 def _package(package: PackageResult) -> str:

@@ -27,7 +27,6 @@ STUDY = Study(
     request=ExportRequest,
     run="run:carry_out",
     result="run:ExportAnswer",
-    lines="run:lines",
     positional=("run",),
     examples=(
         "brinell export RUN --to csv --out figures",

@@ -37,6 +37,11 @@ class ExportAnswer(Result):
     notes: tuple[str, ...]
     """What is missing from it, or keeps it from comparison with others."""
 
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The self line by line."""
+        yield from (f"note: {note}" for note in self.notes)
+        yield f"{self.to}: {len(self.files)} files in {self.where}"
+
 
 def carry_out(call: Call) -> ExportAnswer:
     """Write a run for another tool.
@@ -154,9 +159,3 @@ def settings(manifest: Mapping[str, Any], result: ModelResult) -> dict[str, str]
         "criterion": result.criterion,
         "brinell": str(manifest["brinell"]),
     }
-
-
-def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
-    yield from (f"note: {note}" for note in result.notes)
-    yield f"{result.to}: {len(result.files)} files in {result.where}"

@@ -3,8 +3,53 @@
 A missing figure fails, and so does a check that was not made.
 """
 
-from brinell.studies.gate.request import GateOptions, GateRequest
+from typing import Annotated
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest, Budgets, File, Folder
 from brinell.studies.kit import Output, Study
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class GateRequest(BaseRequest):
+    """What `brinell gate` is asked for."""
+
+    run: Folder
+    """The folder, made by brinell audit or certify."""
+    robust: Share | None = None
+    """Least robust accuracy, 0 to 1, for the lower end of its interval."""
+    worst_class: Share | None = None
+    """The same for the weakest class."""
+    clean: Share | None = None
+    """The same for clean accuracy."""
+    certified: Share | None = None
+    """The same for the share of samples that is proven robust, in a folder of brinell certify."""
+    unmet: Share | None = None
+    """The same for the share of inputs that do not meet a criterion of probability, in a run with --criterion."""
+    eps: Budgets | None = None
+    """The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline."""
+    baseline: Folder | None = None
+    """A run that this one must not be worse than."""
+    max_drop: Share | None = None
+    """The most that a rate may fall below the baseline's, chance or not."""
+    model: str | None = None
+    """The name of the model, where the run has several."""
+    allow: tuple[str, ...] = ()
+    """The code of a check or a warning that does not fail the gate."""
+    without_checks: bool = False
+    """Pass too where checks that count were not made."""
+
+
+class GateOptions(BaseRequest):
+    """Files that a gate writes beside its answer."""
+
+    junit: File | None = None
+    """Write the checks to this file as JUnit XML."""
+    sarif: File | None = None
+    """Write the failed checks to this file as SARIF 2.1.0."""
+
 
 STUDY = Study(
     package=__name__,
@@ -13,7 +58,6 @@ STUDY = Study(
     options=GateOptions,
     run="run:carry_out",
     result="brinell.analysis.gate:GateResult",
-    lines="terminal:lines",
     positional=("run",),
     output=Output.ANSWER_ONLY,
     examples=(

@@ -19,7 +19,7 @@ class ReportResult(Result):
     def __fspath__(self) -> str:
         return self.report
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The path of the page."""
         yield self.report
 
