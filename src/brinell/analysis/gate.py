@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Literal, get_args
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import join_codes, not_made
@@ -13,8 +12,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.intervals import CONFIDENCE
 from brinell.core.suggestions import suggestion
 
-Metric = Literal["clean", "robust", "worst_class", "certified", "unmet"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
+METRICS = ("clean", "robust", "worst_class", "certified", "unmet")
 NAMES: dict[str, str] = {
     "clean": "clean accuracy",
     "robust": "robust accuracy",
@@ -96,12 +94,10 @@ class GateResult(Result):
         for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
             codes = [check.code.removeprefix(WARNING) for check in missing if check.reason == reason]
             yield f"not made  {join_codes(codes)}: {reason}"
-        count = (
-            f", {len(self.failures)} of {len(self.checks)} conditions" if self.failures else f", {len(self.checks)} conditions"
-        )
+        count = f"{len(self.failures)} of {len(self.checks)}" if self.failures else f"{len(self.checks)}"
         allowed = f"; {len(missing)} not made, which --without-checks allows" if missing else ""
         weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
-        yield f"gate {'passed' if self.passed else 'failed'}{count}{allowed}{weak}"
+        yield f"gate {'passed' if self.passed else 'failed'}, {count} condition{'s' * (len(self.checks) != 1)}{allowed}{weak}"
         for check in self.failures:
             yield f"FAIL  {check.name}: {check.text}{f'; {check.remedy}' if check.remedy else ''}"
 
@@ -146,7 +142,7 @@ def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
             raise RequestError(f"no check or warning has the code {code!r}{near}")
 
 
-def rates_of(result: ModelResult) -> dict[str, Sequence[Rate]]:
+def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
     """The rates of a model by metric; those of the worst class are unknown where that of a class is."""
     by_class = [[c.robust[index] for c in result.per_class] for index in range(len(result.eps))]
     worst = [
@@ -259,13 +255,15 @@ def _against(name: str, current: Rate, then: Rate, pair: PairedRate | None, max_
     if current.value is None or then.value is None:
         holder = "the run" if current.value is None else "the baseline"
         return Check(code=BASELINE, name=name, passed=False, required=required, text=f"no sample of {holder} was judged")
-    if pair is not None and pair.difference is not None and pair.p is not None:
+    low: float | None
+    if pair is not None:
         change, low = pair.difference, pair.low
         beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
         evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
     else:
         interval = difference(current.k, current.n, then.k, then.n)
-        change, low = current.value - then.value, interval.low if interval else None
+        change = current.value - then.value
+        low = interval.low if interval else None
         beyond_chance = interval is not None and interval.high < 0
         evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
     too_much = max_drop is not None and change < -max_drop - 1e-12

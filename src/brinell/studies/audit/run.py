@@ -64,7 +64,7 @@ def _thresholds(conditions: Sequence[str]) -> dict[str, float]:
     Raises:
         RequestError: one of the conditions is none.
     """
-    thresholds = {}
+    thresholds = dict[str, float]()
     for condition in conditions:
         metric, _, least = condition.partition("=")
         metric = metric.replace("-", "_")

@@ -54,12 +54,13 @@ class PluginsResult(Result):
             yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
             if row.settings:
                 yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
-        for row in self.cascades:
-            also = f" (also {', '.join(row.also)})" if row.also else ""
-            yield f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}."
+        for cascade in self.cascades:
+            also = f" (also {', '.join(cascade.also)})" if cascade.also else ""
+            yield f"{CASCADE:<9} {cascade.name:<{width}} {cascade.summary[0].upper()}{cascade.summary[1:]}{also}."
             yield (
                 textwrap.indent(
-                    textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * (width + 11)
+                    textwrap.fill(", ".join(cascade.stages), 100, break_on_hyphens=False, break_long_words=False),
+                    " " * (width + 11),
                 )
             )
 

@@ -130,7 +130,7 @@ class DoctorResult(Result):
                     yield f"{noun:<9} {entry.name} needs pip install 'brinell[{','.join(entry.missing)}]'"
 
 
-TF32 = {True: "; TF32 is off in runs, --precision tf32 switches it on", False: "; it has no TF32"}
+TF32: dict[bool | None, str] = {True: "; TF32 is off in runs, --precision tf32 switches it on", False: "; it has no TF32"}
 """The end of a GPU's line, by whether it has TF32."""
 
 
