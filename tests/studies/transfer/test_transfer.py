@@ -278,7 +278,7 @@ def test_bad_input(benchmark_run, run, tmp_path, capsys):
         ([*digits, "--eps", "0"], "examples at budget 0 are the clean inputs"),
         ([*digits, "--attack", "fast"], "attack is fast, which is a cascade"),
         ([*digits, "--attack", "mi-fgsm?kernel=9"], "kernel is 9, larger than inputs of shape"),
-        ([*digits, "--norm", "l1"], "supports l2, linf, not l1"),
+        ([*digits, "--norm", "l1"], "it works in l2, linf, not in l1"),
         ([*digits, "--samples", "9999"], "ask for that many at most"),
         ([str(run.path), *digits], "is not the data of"),
     ):
@@ -292,7 +292,7 @@ def test_bad_input(benchmark_run, run, tmp_path, capsys):
         brinell.transfer(data=(X, Y), eps=0.1, out=tmp_path / "t")
     labels_only = Recorder(threshold(0.5), vector, name="labels")
     labels_only.access = brinell.core.model.Access.LABELS
-    with pytest.raises(RequestError, match="needs gradients, but labels gives labels only: list the sources"):
+    with pytest.raises(RequestError, match="cannot attack labels: it needs gradients, and the model gives labels only"):
         brinell.transfer(model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "t")
     result = brinell.transfer("near", model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "u")
     assert [model.model for model in result.per_model] == ["near", "labels"] and len(result.cells) == 2

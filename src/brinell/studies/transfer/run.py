@@ -26,7 +26,7 @@ from brinell.core.threat import Distance, Threat
 from brinell.datasets.bench import Bench, manifest_of, pairs_of
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import check_names, model_facts, open_distance, usual_eps
+from brinell.engine.plan import check_names, model_facts, open_distance, skip_reason, usual_eps
 from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.store.files import read_arrays, write_arrays
@@ -189,13 +189,11 @@ def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
     """Check that every benchmark set has the domain and the classes of the data."""
     for folder in dict.fromkeys(source.folder for source in sources if source.kind == "set"):
         bench = Bench(path=str(folder), level="clean")()
-        set_inputs, model_inputs = (
-            f"{domain.kind}s of shape {domain.shape} from {domain.low} to {domain.high}"
-            for domain in (bench.domain, dataset.domain)
-        )
-        if set_inputs != model_inputs:
+        forms = [(data.domain.kind, data.domain.shape, data.domain.low, data.domain.high) for data in (bench, dataset)]
+        if forms[0] != forms[1]:
+            texts = [f"{kind}s of shape {shape} from {low} to {high}" for kind, shape, low, high in forms]
             raise RequestError(
-                f"{folder} holds {set_inputs}, but the models take {model_inputs}: pass models that take the inputs of the set"
+                f"{folder} holds {texts[0]}, but the models take {texts[1]}: pass models that take the inputs of the set"
             )
         if bench.classes != tuple(dataset.classes):
             raise RequestError(
@@ -204,27 +202,18 @@ def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
 
 
 def _attack_stage(plan: TransferPlan, sources: Sequence[SourceFacts]) -> Stage:
-    """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
-    request, domain, distance = plan.request, plan.dataset.domain, plan.distance
-    stages = build_stages((request.attack or USUAL,))
+    """The attack of a request, checked against the data and the models on which it makes examples."""
+    stages = build_stages((plan.request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
-        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
+        raise RequestError(
+            f"attack is {plan.request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce"
+        )
     (stage,) = stages
-    attack = stage.attack
-    if distance.name not in attack.distances:
-        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.distances))}, not {distance.name}")
-    if domain.kind not in attack.domains:
-        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.domains))} inputs, not {domain.kind} inputs")
-    if isinstance(attack, ChoosesData):
-        attack.check(domain.free)
-    for source in sources:
-        for name in source.members:
-            access = plan.models[name].access
-            if attack.access > access:
-                raise RequestError(
-                    f"{stage.name} needs {attack.access.name.lower()}, but {name} gives {access.name.lower()} only: "
-                    "list the sources, without this model"
-                )
+    for name in dict.fromkeys(name for source in sources for name in source.members):
+        if reason := skip_reason(stage, plan.models[name], plan.distance):
+            raise RequestError(f"{stage.name} cannot attack {name}: {reason}; name another attack, or sources without this model")
+    if isinstance(stage.attack, ChoosesData):
+        stage.attack.check(plan.dataset.domain.free)
     return stage
 
 
@@ -393,8 +382,8 @@ def read_set(source: SourceFacts) -> Examples:
     )
 
 
-def closest_examples(plan: TransferPlan, source: SourceFacts) -> dict[int, tuple[float, str]]:
-    """For each sample of a run that has an adversarial example within eps: its smallest eps, and the stage that reached it.
+def read_run(plan: TransferPlan, source: SourceFacts) -> Examples:
+    """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one.
 
     Raises:
         RequestError: the run is over other data, or holds no adversarial example within eps.
@@ -410,21 +399,14 @@ def closest_examples(plan: TransferPlan, source: SourceFacts) -> dict[int, tuple
     mask = (records.model == name) & (radius <= plan.eps * (1 + 1e-9))
     best: dict[int, tuple[float, str]] = {}
     for sample, eps, stage in zip(
-        records.sample_id[mask].tolist(), records.broken[mask].tolist(), records.attack[mask], strict=True
+        *(column[mask].tolist() for column in (records.sample_id, records.broken, records.attack)), strict=True
     ):
-        best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
+        best[sample] = min(best.get(sample, (eps, stage)), (eps, stage))
     if not best:
         raise RequestError(
             f"{source.folder} holds no adversarial example of {name} within {plan.eps:g}: pass a larger "
             f"{option('eps')}, or omit it"
         )
-    return best
-
-
-def read_run(plan: TransferPlan, source: SourceFacts) -> Examples:
-    """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one."""
-    assert source.folder is not None
-    run, (name,), best = Run.open(source.folder), source.members, closest_examples(plan, source)
     inputs = dict[int, Array]()
     for stage in {stage for _, stage in best.values()}:
         inputs |= run.adversarial(name, stage, [sample for sample, (_, best_stage) in best.items() if best_stage == stage])
