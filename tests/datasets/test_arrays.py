@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from _refusals import refused
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import StoredArrays, arrange, blocks, domain_of
+from brinell.datasets._arrays import StoredArrays, arrange, domain_of
 from brinell.datasets._labels import check_labels, class_names
 
 
@@ -53,25 +53,21 @@ def test_what_cannot_be_told_is_asked_for() -> None:
         assert "\n" not in str(error.value)
 
 
-def test_bytes_become_zero_to_one() -> None:
-    x = np.array([[0, 51, 255]], dtype=np.uint8)
-    domain, divisor = domain_of(x, arrange(x.shape))
-    assert (domain.low, domain.high, domain.levels, divisor) == (0, 1, 256, 255)
-
-
-def test_floats_keep_8_bits_where_they_have_them() -> None:
+def test_levels_follow_from_the_values() -> None:
+    for values, bounds, expected in (
+        (np.array([[0, 51, 255]], np.uint8), {}, (0, 1, 256, 255)),
+        (np.array([[-500, 700]], np.int16), {"low": -1000, "high": 1000}, (-1000, 1000, 2001, 1)),
+    ):
+        domain, divisor = domain_of(values, arrange(values.shape), **bounds)
+        assert (domain.low, domain.high, domain.levels, divisor) == expected
     image = np.arange(256, dtype=np.float32).reshape(1, 1, 16, 16) / 255
     assert domain_of(image, arrange(image.shape))[0].levels == 256
     image[0, 0, 0, 0] = 0.001
-    assert domain_of(image, arrange(image.shape))[0].levels is None
-    assert domain_of(image, arrange(image.shape), levels=17)[0].levels == 17
-    assert domain_of(image, arrange(image.shape), levels=0)[0].levels is None
-
-
-def test_whole_numbers_have_a_level_each() -> None:
-    x = np.array([[-500, 700]], dtype=np.int16)
-    domain, divisor = domain_of(x, arrange(x.shape), low=-1000, high=1000)
-    assert (domain.low, domain.high, domain.levels, divisor) == (-1000, 1000, 2001, 1)
+    assert [domain_of(image, arrange(image.shape), **more)[0].levels for more in ({}, {"levels": 17}, {"levels": 0})] == [
+        None,
+        17,
+        None,
+    ]
 
 
 def test_values_outside_are_refused_with_what_was_found() -> None:
@@ -91,37 +87,22 @@ def test_values_outside_are_refused_with_what_was_found() -> None:
 
 
 def test_rounding_at_the_bound_is_forgiven_and_moved_onto_it() -> None:
-    x = np.array([[-5e-7, 1 + 5e-7, 0.5]])
-    domain, divisor = domain_of(x, arrange(x.shape))
-    data = StoredArrays(
-        name="a", x=x, y=np.array([0]), arrangement=arrange(x.shape), domain=domain, classes=("0",), divisor=divisor
-    )
-    assert torch.equal(data.load([0]), torch.tensor([[0.0, 1.0, 0.5]]))
+    assert torch.equal(stored(np.array([[-5e-7, 1 + 5e-7, 0.5]]), [0]).load([0]), torch.tensor([[0.0, 1.0, 0.5]]))
 
 
-def test_labels_are_one_whole_number_per_sample() -> None:
-    rows = [
+def test_labels_are_one_whole_number_per_sample_and_each_class_has_a_name() -> None:
+    for y, words in (
         (np.array([0, 1]), "2 labels for 3"),
         (np.array([0, -1, 2]), "label -1"),
         (np.array([0, 0.5, 1]), "whole numbers"),
         (np.array(["a", "b", "c"]), "whole numbers"),
         (np.full((3, 3), 0.3), "argmax"),
         (np.tri(3), "several labels per sample .multi-label. are not supported"),
-    ]
-    for y, words in rows:
+    ):
         with pytest.raises(RequestError, match=words):
             check_labels(y, 3)
-
-
-def test_labels_in_a_column_or_as_floats_are_whole_numbers() -> None:
-    assert check_labels(np.array([[2], [0]], np.uint8), 2).tolist() == [2, 0]
-    assert check_labels(np.array([2.0, 0.0]), 2).dtype == np.int64
-    assert (
-        check_labels(np.eye(3)[[2, 0, 1]], 3).tolist() == check_labels(np.eye(3, dtype=bool)[[2, 0, 1]], 3).tolist() == [2, 0, 1]
-    )
-
-
-def test_class_names() -> None:
+    for good in (np.array([[2], [0], [1]], np.uint8), np.array([2.0, 0.0, 1.0]), np.eye(3)[[2, 0, 1]]):
+        assert check_labels(good, 3).tolist() == [2, 0, 1]
     assert class_names(None, np.array([0, 2])) == ("0", "1", "2")
     assert class_names([b"cat", "dog", 7], np.array([0, 1])) == ("cat", "dog", "7")
     with pytest.raises(RequestError, check=refused("datasets._labels.class_names")):
@@ -157,8 +138,3 @@ def test_the_digest_is_the_same_on_every_machine() -> None:
     assert stored(np.arange(244, 256, dtype=np.uint8).reshape(1, 3, 2, 2), [1]).digest() == digest
     big = np.array([[0.25, 1.0]], dtype=">f4")
     assert stored(big, [1]).digest() == stored(big.astype("<f4"), [1]).digest()
-
-
-def test_an_array_is_read_in_blocks() -> None:
-    x = np.zeros((10, 1 << 20), dtype=np.uint8)
-    assert [len(rows) for rows in blocks(x)] == [4, 4, 2]

@@ -49,15 +49,11 @@ def npz(folder: Path) -> tuple[Path, Callable[[], Any]]:
     return folder / "f.npz", lambda: load_first(Npz(path=str(folder / "f.npz")))
 
 
-def idx(folder: Path, pack: Callable[[bytes], bytes] = lambda content: content, end: str = "") -> Any:
+def idx(folder: Path, pack: Callable[[bytes], bytes] = bytes, end: str = "") -> Any:
     pictures = bytes((0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2)) + bytes(range(12))
     (folder / f"t10k-images-idx3-ubyte{end}").write_bytes(pack(pictures))
     (folder / "t10k-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 3, 1, 2, 3)))
     return folder / f"t10k-images-idx3-ubyte{end}", lambda: load_first(Mnist(path=str(folder)))
-
-
-def packed_idx(folder: Path) -> Any:
-    return idx(folder, gzip.compress, ".gz")
 
 
 def picture(folder: Path, kind: str) -> Any:
@@ -66,33 +62,12 @@ def picture(folder: Path, kind: str) -> Any:
     return folder / f"a/f.{kind}", lambda: load_first(ImageFolder(path=str(folder), size=4))
 
 
-def png(folder: Path) -> Any:
-    return picture(folder, "png")
-
-
-def jpeg(folder: Path) -> Any:
-    return picture(folder, "jpeg")
-
-
-def gif(folder: Path) -> Any:
-    return picture(folder, "gif")
-
-
-def tiff(folder: Path) -> Any:
-    return picture(folder, "tiff")
-
-
-def listing(folder: Path) -> Any:
+def listing(folder: Path, changed: str) -> Any:
     for name in ("a.png", "b.png"):
         Image.fromarray(RNG.integers(0, 256, (4, 4, 3), np.uint8)).save(folder / name)
     (folder / "labels.csv").write_text("file,label,name\na.png,0,cat\nb.png,1,dog\n")
-    return folder / "labels.csv", lambda: load_first(ImageFolder(path=str(folder)))
-
-
-def classes(folder: Path) -> Any:
-    listing(folder)
     (folder / "classes.json").write_text(json.dumps([{"index": 0, "name": "cat"}, {"index": 1, "name": "dog"}]))
-    return folder / "classes.json", lambda: load_first(ImageFolder(path=str(folder)))
+    return folder / changed, lambda: load_first(ImageFolder(path=str(folder)))
 
 
 def rows(folder: Path) -> Any:
@@ -111,13 +86,9 @@ def beats(folder: Path) -> Any:
     return folder / "b.csv", lambda: load_first(EcgCsv(path=str(folder / "b.csv")))
 
 
-def header(folder: Path, suffix: str = "hea") -> Any:
+def record(folder: Path, suffix: str) -> Any:
     write_record(folder, "a", leads=("MLII", "V5"))
     return folder / f"a.{suffix}", lambda: load_first(Wfdb(path=str(folder), low=(-1e3,), high=(1e3,)))
-
-
-def annotations(folder: Path) -> Any:
-    return header(folder, "atr")
 
 
 def network(folder: Path) -> Any:
@@ -144,13 +115,9 @@ def estimator(folder: Path) -> Any:
     return folder / "m.skops", lambda: Sklearn(path=str(folder / "m.skops"))(VECTOR).predict(torch.zeros(1, 4)).shape
 
 
-def state(folder: Path, *, new: bool = True) -> Any:
+def state(folder: Path, *, new: bool) -> Any:
     torch.save({"w": torch.rand(3, 2), "b": torch.zeros(2)}, folder / "w.pt", _use_new_zipfile_serialization=new)
     return folder / "w.pt", lambda: {name: value.shape for name, value in read_weights(folder / "w.pt").items()}
-
-
-def old_state(folder: Path) -> Any:
-    return state(folder, new=False)
 
 
 def tensors(folder: Path) -> Any:
@@ -170,9 +137,11 @@ def stored_arrays(folder: Path) -> Any:
     return folder / "part-1.safetensors", lambda: list(read_arrays(folder / "part-1.safetensors"))
 
 
-PICTURES = (png, jpeg, gif, tiff)
-KINDS = (npz, idx, packed_idx, *PICTURES, listing, classes, rows, parquet, beats, header, annotations)
-KINDS += (network, estimator, state, old_state, tensors, stored_rows, stored_arrays)
+KINDS: tuple[Callable[[Path], Any], ...] = (npz, idx, partial(idx, pack=gzip.compress, end=".gz"))
+KINDS += tuple(partial(picture, kind=kind) for kind in ("png", "jpeg", "gif", "tiff"))
+KINDS += (partial(listing, changed="labels.csv"), partial(listing, changed="classes.json"), rows, parquet, beats)
+KINDS += (partial(record, suffix="hea"), partial(record, suffix="atr"), network, estimator)
+KINDS += (partial(state, new=True), partial(state, new=False), tensors, stored_rows, stored_arrays)
 
 
 PIECES = (b"9" * 30, b"-", b"../", b"\x00", b"\n", b",", b"NaN", b"[" * 50)

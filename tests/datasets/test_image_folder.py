@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> dict[str, np.ndarray[Any, Any]]:
     return {name: picture(tmp_path / name) for name in ("dog/b.png", "dog/a.png", "cat/z.png", "cat/deeper/y.png")}
 
 
-def test_subfolders_are_classes(tmp_path: Path) -> None:
+def test_subfolders_are_classes_and_all_pictures_get_one_mode_and_size(tmp_path: Path) -> None:
     pixels = tree(tmp_path)
     (tmp_path / "dog" / "notes.txt").touch()
     (tmp_path / ".hidden").mkdir()
@@ -39,15 +39,14 @@ def test_subfolders_are_classes(tmp_path: Path) -> None:
     check_dataset(data)
     assert (data.classes, data.labels().tolist(), data.domain.shape) == (("cat", "dog"), [0, 0, 1, 1], (3, 4, 6))
     assert np.array_equal((data.load([2, 1]) * 255).round().byte()[0].permute(1, 2, 0), pixels["dog/a.png"])
-
-
-def test_grey_and_alpha_become_the_mode(tmp_path: Path) -> None:
-    grey = picture(tmp_path / "a" / "1.png", mode="L")
-    picture(tmp_path / "a" / "2.png", mode="RGBA")
+    grey = picture(tmp_path / "ape" / "1.png", mode="L")
+    picture(tmp_path / "ape" / "2.png", mode="RGBA")
     x = ImageFolder(path=str(tmp_path))().load([0, 1])
-    assert x.shape == (2, 3, 4, 6)
-    assert np.array_equal((x[0, 1] * 255).round().byte(), grey)
+    assert x.shape == (2, 3, 4, 6) and np.array_equal((x[0, 1] * 255).round().byte(), grey)
     assert ImageFolder(path=str(tmp_path), mode="L")().load([0]).shape == (1, 1, 4, 6)
+    picture(tmp_path / "dog" / "c.png", (7, 4))
+    with pytest.raises(RequestError, check=refused("datasets._listing.one_size")):
+        ImageFolder(path=str(tmp_path))()
 
 
 def test_size_brings_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> None:
@@ -69,29 +68,46 @@ def write_listing(tmp_path: Path, rows: str, header: str = "file,label,name", be
     return str(tmp_path)
 
 
-def test_a_list_gives_order_labels_and_names(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for below in [".", "images"]:
-        for column in ["label", "imagenet_index", "class_index", "index"]:
-            tmp_path = tmp_path_factory.mktemp("case")
-            path = write_listing(tmp_path, "c.png,2,dog\na.png,0,cat\n", f"file,{column},name", below)
-            data = ImageFolder(path=path)()
-            check_dataset(data)
-            assert (data.labels().tolist(), data.classes) == ([2, 0], ("cat", "1", "dog"))
-
-
-def test_names_as_labels(tmp_path: Path) -> None:
-    path = write_listing(tmp_path, "c.png,dog\na.png,cat\n", "file,label")
+def test_a_list_gives_order_labels_and_names(tmp_path: Path) -> None:
+    for column in ("label", "imagenet_index", "class_index", "index"):
+        path = write_listing(tmp_path, "c.png,2,dog\na.png,0,cat\n", f"file,{column},name")
+        data = ImageFolder(path=path)()
+        check_dataset(data)
+        assert (data.labels().tolist(), data.classes) == ([2, 0], ("cat", "1", "dog"))
+    path = write_listing(tmp_path, "c.png,dog\na.png,cat\n", "file,label", below=".")
     assert ImageFolder(path=path)().labels().tolist() == [1, 0]
     (tmp_path / "my_classes.json").write_text(json.dumps(["emu", "dog", "cat"]))
     data = ImageFolder(path=path)()
     assert (data.labels().tolist(), data.classes) == ([1, 2], ("emu", "dog", "cat"))
-
-
-def test_a_list_of_classes_names_them_all(tmp_path: Path) -> None:
-    path = write_listing(tmp_path, "c.png,2,dog\n")
+    write_listing(tmp_path, "c.png,2,dog\n")
     entries = [{"index": 3, "name": "emu", "wnid": "n3"}, {"index": 2, "name": "hound", "wnid": "n2"}]
-    (tmp_path / "all_classes.json").write_text(json.dumps(entries))
+    (tmp_path / "my_classes.json").write_text(json.dumps(entries))
     assert ImageFolder(path=path)().classes == ("0", "1", "hound", "emu")
+
+
+def test_bad_lists_and_folders_give_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="one subfolder per class"):
+        ImageFolder(path=str(tmp_path))()
+    for rows, header, names, words in (
+        ("", "file,label", "", "lists nothing"),
+        ("a.png,0\n", "picture,label", "", "it needs file and one of"),
+        ("a.png,0\n", "file,class", "", "it needs file and one of"),
+        ("none.png,0\n", "file,label", "", "'none.png', which is neither"),
+        ("a.png\n", "file,label", "", "the label ''"),
+        ("a.png,5\n", "file,label", '["a"]', "1 names"),
+        ("a.png,5\n", "file,label", '{"a": 1}', "names"),
+        ("a.png,5\n", "file,label", "[", "no list of names"),
+    ):
+        path = write_listing(tmp_path, rows, header)
+        if names:
+            (tmp_path / "classes.json").write_text(names)
+        with pytest.raises(RequestError, match=words):
+            ImageFolder(path=path)()
+    (tmp_path / "more_classes.json").write_text("[]")
+    with pytest.raises(RequestError, match="leave one list"):
+        ImageFolder(path=path)()
+    with pytest.raises(ValueError, match="size is -1"):
+        ImageFolder(size=-1)
 
 
 def test_subfolders_are_looked_up_in_the_list_of_classes(tmp_path: Path) -> None:
@@ -118,13 +134,6 @@ def test_the_digest_sees_bytes_labels_and_order_not_names(tmp_path: Path) -> Non
     assert ImageFolder(path=path)().digest() != digest
 
 
-def test_pictures_of_two_sizes_give_one_line(tmp_path: Path) -> None:
-    tree(tmp_path)
-    picture(tmp_path / "dog" / "c.png", (7, 4))
-    with pytest.raises(RequestError, check=refused("datasets._listing.one_size")):
-        ImageFolder(path=str(tmp_path))()
-
-
 def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
     tree(tmp_path)
     file = tmp_path / "dog" / "b.png"
@@ -144,40 +153,6 @@ def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
         data.load([3])
 
 
-def test_a_bad_list_gives_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows = [
-        ("", "file,label", "lists nothing"),
-        ("a.png,0\n", "picture,label", "it needs file and one of"),
-        ("a.png,0\n", "file,class", "it needs file and one of"),
-        ("none.png,0\n", "file,label", "'none.png', which is neither"),
-        ("a.png\n", "file,label", "the label ''"),
-    ]
-    for listing, header, words in rows:
-        tmp_path = tmp_path_factory.mktemp("case")
-        with pytest.raises(RequestError, match=words):
-            ImageFolder(path=write_listing(tmp_path, listing, header))()
-
-
-def test_a_bad_folder_gives_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="one subfolder per class"):
-        ImageFolder(path=str(tmp_path))()
-    path = write_listing(tmp_path, "a.png,5\n", "file,label")
-    (tmp_path / "classes.json").write_text('["a"]')
-    with pytest.raises(RequestError, check=refused("datasets._labels.class_names")):
-        ImageFolder(path=path)()
-    (tmp_path / "classes.json").write_text('{"a": 1}')
-    with pytest.raises(RequestError, check=refused("datasets._labels.class_names")):
-        ImageFolder(path=path)()
-    (tmp_path / "classes.json").write_text("[")
-    with pytest.raises(RequestError, match="no list of names"):
-        ImageFolder(path=path)()
-    (tmp_path / "more_classes.json").write_text("[]")
-    with pytest.raises(RequestError, match="leave one list"):
-        ImageFolder(path=path)()
-    with pytest.raises(ValueError, match="size is -1"):
-        ImageFolder(size=-1)
-
-
 def test_the_photographs_open(shared: Path) -> None:
     data = ImageFolder(path=str(shared / "imagenet_samples"))()
     check_dataset(data)
@@ -191,7 +166,7 @@ def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(t
         Image.new("RGB", (6, 4), (10 * number, 0, 0)).save(tmp_path / str(number) / "a.png")
     (tmp_path / "0" / "._a.png").write_bytes(b"\0")
     data = ImageFolder(path=str(tmp_path))()
-    assert data.classes == ("0", "1", "2", "10") and len(data) == 4
+    assert data.classes == ("0", "1", "2", "10") and len(data) == 4 and not data.info.notes
     picture = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
     exif = picture.getexif()
     exif[0x0112] = 6
@@ -199,6 +174,7 @@ def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(t
         picture.save(tmp_path / str(number) / "a.png", exif=exif)
     data = ImageFolder(path=str(tmp_path))()
     assert data.domain.shape == (3, 6, 4)
+    assert any("4 of 4 pictures are turned upright" in note for note in data.info.notes)
     assert np.array_equal(data.load([0])[0].mul(255).round().numpy(), np.rot90(np.asarray(picture), -1).transpose(2, 0, 1))
     Image.fromarray(np.zeros((6, 4), dtype=np.uint16)).save(tmp_path / "0" / "a.png")
     with pytest.raises(RequestError, match="a.png has I;16 pixels of more than 8 bits"):

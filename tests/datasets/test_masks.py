@@ -36,11 +36,15 @@ def test_masks_as_pictures(folder):
     _, masks = make_pictures()
     (folder / "masks.npz").unlink()
     (folder / "masks").mkdir()
-    for number, mask in enumerate(masks):
-        Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
     (folder / "classes.json").write_text('["dark", "bright"]')
-    data = open_data(f"masks:{folder}", truth=True)
-    assert np.array_equal(data.info.truth.load(range(5)), masks) and data.classes == ("dark", "bright")
+    for factor in (1, 255):
+        for number, mask in enumerate(masks):
+            Image.fromarray(mask * np.uint8(factor)).save(folder / "masks" / f"{number}.png")
+        if factor == 1:
+            data = open_data(f"masks:{folder}", truth=True)
+            assert np.array_equal(data.info.truth.load(range(5)), masks) and data.classes == ("dark", "bright")
+    with pytest.raises(BrinellError, match="0 and 255"):
+        open_data(f"masks:{folder}", truth=True)
 
 
 def test_another_side_takes_the_nearest_pixels_of_masks(folder):
@@ -51,20 +55,17 @@ def test_another_side_takes_the_nearest_pixels_of_masks(folder):
     assert data.digest() != open_data(f"masks:{folder}", truth=True).digest()
 
 
-def test_a_split_and_the_order_of_the_files(folder):
-    save(folder, split=np.array(["a", "b", "a", "b", "b"]), files=np.array([f"{number}.png" for number in range(5)]))
-    assert open_data(f"masks:{folder}?split=b", truth=True).info.names == ("1.png", "3.png", "4.png")
-
-
-def test_the_digest_covers_the_masks(folder):
+def test_a_split_the_order_of_the_files_and_the_digest(folder):
     x, masks = make_pictures()
     other = masks.copy()
     other[0, 0, 0] ^= 1
-    digests = {brinell.data(x, masks=one).digest() for one in (masks, other)} | {
-        open_data(f"masks:{folder}", truth=True).digest()
-    }
-    save(folder, masks=other)
-    assert len(digests | {open_data(f"masks:{folder}", truth=True).digest()}) == 4
+    digests = {brinell.data(x, masks=one).digest() for one in (masks, other)}
+    for arrays in ({}, {"masks": other}):
+        save(folder, **arrays)
+        digests.add(open_data(f"masks:{folder}", truth=True).digest())
+    assert len(digests) == 4
+    save(folder, split=np.array(["a", "b", "a", "b", "b"]), files=np.array([f"{number}.png" for number in range(5)]))
+    assert open_data(f"masks:{folder}?split=b", truth=True).info.names == ("1.png", "3.png", "4.png")
 
 
 def test_folders_that_are_refused(folder):

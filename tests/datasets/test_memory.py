@@ -57,12 +57,6 @@ def test_items_are_read_when_they_are_asked_for() -> None:
     assert data.digest() == from_arrays(X, Y).digest()
 
 
-def test_the_kind_follows_from_the_axes() -> None:
-    for shape, kind in [((2, 7), "vector"), ((2, 1, 9), "signal"), ((2, 3, 5, 5), "image"), ((2, 1, 2, 5, 5), "video")]:
-        data = from_arrays(np.zeros(shape), [0, 1])
-        assert (data.domain.kind, data.domain.shape) == (kind, shape[1:])
-
-
 def test_a_domain_is_taken_at_its_word() -> None:
     domain = Domain(kind="vector", shape=(2,), low=(-1.0, 0.0), high=(1.0, 9.0))
     data = from_arrays(np.array([[-1.0, 9.0]]), [0], domain=domain, classes=["only"], name="mine")
@@ -79,11 +73,6 @@ def test_a_domain_is_taken_at_its_word() -> None:
 
 def test_bad_data_give_one_line() -> None:
     rows = [
-        ((X * 2, Y), "from 0 to 2, outside the bounds 0 to 1"),
-        ((X + torch.nan, Y), "NaN"),
-        ((X, Y[:3]), "3 labels for 5"),
-        ((torch.zeros(5, 3, 5, 3), Y), "channels could be first or last: give layout=first or layout=last"),
-        ((X[:, 0, 0, 0], Y), "samples first"),
         ((torch.zeros(2, 1, 1, 1, 1, 1), Y[:2]), "give a Domain"),
         ((X, Y, ["a", "b"]), "2 names"),
         ((Pairs(X[:0], Y[:0]),), "empty"),

@@ -1,6 +1,5 @@
 """Archives of arrays, good and bad."""
 
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ def test_an_archive_opens(tmp_path_factory: pytest.TempPathFactory) -> None:
                 check_dataset(data)
                 assert (data.name, data.classes, data.labels().tolist()) == ("d", ("a", "b", "c"), [2, 0, 1])
                 assert torch.equal(data.load([2, 0]), torch.from_numpy(X[[2, 0]].transpose(0, 3, 1, 2).astype(np.float32)) / 255)
-
-
-def test_arrays_can_be_named_and_bounded(tmp_path: Path) -> None:
-    beats = np.array([[-3, 4], [0, 5]], dtype=np.int16)
-    np.savez(tmp_path / "e.npz", beats_uV=beats, aami=np.array([0, 1]))
-    data = Npz(path=str(tmp_path / "e.npz"), y="aami", kind="signal", low=-10, high=10)()
-    assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("signal", (1, 2), 21)
-    assert data.load([0]).tolist() == [[[-3, 4]]]
 
 
 def test_signals_in_other_units_with_groups(tmp_path: Path) -> None:
@@ -87,75 +78,39 @@ def test_beats_with_their_rhythm(tmp_path: Path) -> None:
         Npz(**(options | {"kind": "vector"}), groups="record", rhythm=("rr", "next"))()  # type: ignore[arg-type]
 
 
-def test_nothing_is_left_behind_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez_compressed(tmp_path / "d.npz", x=X, y=Y)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    data = Npz(path=str(tmp_path / "d.npz"))()
-    (tmp_path / "d.npz").unlink()
-    assert data.load([0]).shape == (1, 3, 6, 5), "the values stay readable"
-    assert not list((tmp_path / "tmp").iterdir())
-
-
-def bad(tmp_path: Path, **arrays: Any) -> str:
-    np.savez(tmp_path / "bad.npz", **arrays)
-    return str(tmp_path / "bad.npz")
-
-
-def test_bad_arrays_give_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows = [
+def test_bad_archives_give_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "bad.npz"
+    rows: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"x": X}, {}, "holds x alone, and no labels: save them too, as y$"),
         ({"x": X, "y": Y}, {"x": "z"}, "no array 'z'; it holds x, y"),
         ({"x": X, "y": Y[:2]}, {}, "2 labels for 3 inputs"),
         ({"x": np.array([{}, [], 1], dtype=object), "y": Y}, {}, "Python objects"),
-        ({"x": X, "y": np.array([1, None, 2])}, {}, "array y .* Python objects"),
-        ({"x": np.array([[0.0, np.nan]]), "y": Y[:1]}, {}, "NaN"),
         ({"x": np.array([[0.0, 255.0]]), "y": Y[:1]}, {}, "from 0 to 255, outside the bounds 0 to 1"),
-        ({"x": X[:, :3], "y": Y}, {}, "layout="),
         ({"x": X[:0], "y": Y[:0]}, {}, "nothing to audit"),
         ({"x": np.float32(1), "y": Y}, {}, "single value"),
         ({"x": np.array([["a", "b"]]), "y": Y[:1]}, {}, "real numbers"),
-        ({"x": X, "y": Y, "classes": np.array(["a"])}, {}, "1 names"),
     ]
     for arrays, options, words in rows:
-        tmp_path = tmp_path_factory.mktemp("case")
+        np.savez(file, **arrays)
         with pytest.raises(RequestError, match=words) as error:
-            Npz(path=bad(tmp_path, **arrays), **options)()
+            Npz(path=str(file), **options)()
         assert "\n" not in str(error.value) and "bad.npz" in str(error.value)
-
-
-def test_a_damaged_archive_gives_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows = [
-        (lambda raw: b"no zip at all", "damaged"),
-        (lambda raw: raw[: len(raw) // 2], "damaged"),
-        (lambda raw: b"", "damaged"),
-        (lambda raw: raw[:300] + bytes(byte ^ 255 for byte in raw[300:340]) + raw[340:], "damaged"),
-    ]
-    for damage, words in rows:
-        tmp_path = tmp_path_factory.mktemp("case")
-        file = tmp_path / "d.npz"
-        np.savez(file, x=np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8), y=Y)
-        file.write_bytes(damage(file.read_bytes()))
-        with pytest.raises(RequestError, match=words):
+    np.savez(file, x=np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8), y=Y)
+    raw = file.read_bytes()
+    flipped = raw[:300] + bytes(byte ^ 255 for byte in raw[300:340]) + raw[340:]
+    for content in (b"no zip at all", raw[: len(raw) // 2], b"", flipped):
+        file.write_bytes(content)
+        with pytest.raises(RequestError, match="damaged"):
             Npz(path=str(file))()
-
-
-def test_an_array_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
-    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("x.npy", (tmp_path / "x.npy").read_bytes()[:-9])
         archive.writestr("y.npy", (tmp_path / "x.npy").read_bytes()[:3])
-    with pytest.raises(RequestError, match="array x .*cut short"):
-        Npz(path=str(tmp_path / "d.npz"), y="x")()
-    with pytest.raises(RequestError, match="array y .*damaged"):
-        Npz(path=str(tmp_path / "d.npz"), x="y")()
-
-
-def test_a_missing_file_gives_one_line(tmp_path: Path) -> None:
+    for name, words in (("x", "array x .*cut short"), ("y", "array y .*damaged")):
+        with pytest.raises(RequestError, match=words):
+            Npz(path=str(file), x=name, y="x")()
     with pytest.raises(RequestError, match="there is no file"):
         Npz(path=str(tmp_path / "none.npz"))()
-    with pytest.raises(RequestError, match="write npz:FILE"):
-        Npz()()
 
 
 def test_the_real_files_open_as_they_are(shared: Path) -> None:

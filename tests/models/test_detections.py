@@ -75,6 +75,8 @@ def test_candidates_of_another_form_are_refused():
         (lambda boxes: torch.cat((boxes[..., :4] / 16, boxes[..., 4:]), 2), "as fractions: multiply them"),
         (lambda boxes: torch.cat((boxes[..., :4], 1 + boxes[..., 4:]), 2), "return scores from 0 to 1"),
         (lambda boxes: boxes * torch.nan, "NaN or infinity"),
+        (lambda boxes: boxes[..., [2, 3, 0, 1, 4, 5, 6]], "100 % are no corners .* since x1 < x0"),
+        (lambda boxes: boxes.repeat(1, 3, 1).mT, "along its last axis: return answer.transpose"),
     ]
     for change, message in rows:
         with pytest.raises(RequestError, match=message):
