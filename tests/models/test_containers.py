@@ -102,45 +102,24 @@ def test_what_is_asked_otherwise_is_said() -> None:
         assert note.startswith("mine is asked ")
 
 
-def test_a_factory_may_return_a_container(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for container in ["traced", "exported", "exported for four", "compiled", "parallel"]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        program_or_module = CONTAINERS[container](network())
-        program = isinstance(program_or_module, torch.export.ExportedProgram)
-        if container == "traced":
-            torch.jit.save(program_or_module, tmp_path / "net.pt")
-            text = f"return torch.jit.load('{tmp_path}/net.pt')"
-        elif program or container == "exported for four":
-            torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
-            text = f"return torch.export.load('{tmp_path}/net.pt2')"
-        else:
-            torch.save(network().state_dict(), tmp_path / "state.pt")
-            text = (
-                "from torch import nn\n"
-                "    first = nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU()\n"
-                "    net = nn.Sequential(*first, nn.Flatten(), nn.Dropout(), nn.Linear(27, 3))\n"
-                f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
-                f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
-            )
-        (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
-        model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
-        assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
-
-
-@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
-def test_a_program_in_a_file_is_not_opened(suffix: str, tmp_path: Path) -> None:
-    file = tmp_path / f"net{suffix}"
-    if suffix == ".pt":
-        torch.jit.save(torch.jit.script(network()), file)
-    else:
-        torch.export.save(exported(network(), None), file)
-    words = (
-        r"let a function of FILE.py return torch.jit.load\('.*net.pt'\)" if suffix == ".pt" else "weights come as .safetensors"
+def test_a_factory_may_return_a_container(tmp_path: Path) -> None:
+    torch.jit.save(CONTAINERS["traced"](network()), tmp_path / "net.pt")
+    torch.export.save(exported(network(), 4), tmp_path / "net.pt2")
+    (tmp_path / "mine.py").write_text(
+        f"import torch\ndef jit():\n    return torch.jit.load('{tmp_path}/net.pt')\n"
+        f"def program():\n    return torch.export.load('{tmp_path}/net.pt2')\n"
+        "def parallel():\n    return torch.nn.DataParallel(jit())\n"
     )
-    with pytest.raises(RequestError, match=words):
-        read_weights(file)
-    with pytest.raises(RequestError, match="names no function: write torch:FILE.py:FACTORY"):
-        TorchModule(path=str(file))(IMAGE)
+    for name in ("jit", "program", "parallel"):
+        assert torch.allclose(TorchModule(path=f"{tmp_path}/mine.py:{name}")(IMAGE).predict(X), network()(X), atol=1e-5)
+    for file, words in (
+        (tmp_path / "net.pt", r"let a function of FILE.py return torch.jit.load\('.*net.pt'\)"),
+        (tmp_path / "net.pt2", "weights come as .safetensors"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            read_weights(file)
+        with pytest.raises(RequestError, match="names no function: write torch:FILE.py:FACTORY"):
+            TorchModule(path=str(file))(IMAGE)
 
 
 def test_a_quantised_network_answers_and_is_copied() -> None:

@@ -1,7 +1,6 @@
 """The built-in network: good enough, the same each time, and kept."""
 
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,8 @@ def test_it_reads_digits() -> None:
     check_model(model)
     assert (model.name, model.classes) == ("digits-cnn", 10)
     assert accuracy(model) >= 0.97
+    with pytest.raises(RequestError, match=r"takes images of shape \(1, 8, 8\) .*--data digits"):
+        DigitsCnn()(Domain(kind="image", shape=(1, 28, 28)))
 
 
 @pytest.mark.slow
@@ -86,22 +87,6 @@ def test_a_cache_that_cannot_be_written_costs_no_more_than_a_training(
     monkeypatch.setattr(digits_cnn, "train", lambda network, seed: None)
     assert DigitsCnn()(DOMAIN).classes == 10
     assert "cannot be written" in caplog.text
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BRINELL_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", os.path.join(os.sep, "x"))
-    assert cache_file().parent == Path("/x/brinell")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_file().parent == Path.home() / ".cache" / "brinell"
-    assert len({cache_file(width, seed) for width in (4, 16) for seed in (0, 1)}) == 4
-
-
-def test_other_data_are_refused() -> None:
-    with pytest.raises(RequestError, match=r"takes images of shape \(1, 8, 8\) .*--data digits"):
-        DigitsCnn()(Domain(kind="image", shape=(1, 28, 28)))
-    with pytest.raises(RequestError, match="takes no path"):
-        DigitsCnn(path="x")(DOMAIN)
 
 
 @pytest.mark.slow

@@ -30,34 +30,20 @@ def test_a_linear_model_answers_what_it_would_here():
     assert model.remarks() == []
 
 
-def test_every_float_comes_through():
-    values = np.random.default_rng(0).integers(0, 2**32, 1000, dtype=np.uint32).view(np.float32)
-    x = torch.from_numpy(values[np.isfinite(values)][:900].reshape(-1, 2))
-    with InferenceServer(lambda inputs: inputs).running() as url:
-        assert np.array_equal(open_model(url)._answer(x), x.numpy())
-
-
-def test_datatypes():
-    for datatype, kind in [("FP16", np.float16), ("FP64", np.float64), ("UINT8", np.uint8)]:
+def test_datatypes_ranges_and_normalisation():
+    x = torch.tensor([[0.0, 1.0], [0.2, 0.6]])
+    for datatype, kind in (("FP16", np.float16), ("FP64", np.float64), ("UINT8", np.uint8)):
         server = InferenceServer(total, (2,), datatype=datatype)
-        x = torch.tensor([[0.0, 1.0], [0.2, 0.6]])
         with server.running() as url:
-            open_model(url).predict(x)
-        sent = server.inputs[-1]
+            model = open_model(url)
+            model.predict(x)
         expected = np.array([[0, 255], [51, 153]], np.uint8) if kind is np.uint8 else x.numpy().astype(kind)
-        assert sent.dtype == kind and np.array_equal(sent, expected)
-
-
-def test_bytes_are_remarked_and_any_range_can_be_asked_for():
-    with InferenceServer(total, (2,), datatype="UINT8").running() as url:
-        assert "rounded" in [remark.code for remark in open_model(url).remarks()]
+        assert server.inputs[-1].dtype == kind and np.array_equal(server.inputs[-1], expected)
+        assert ("rounded" in [remark.code for remark in model.remarks()]) == (kind is np.uint8)
     server = InferenceServer(total)
     with server.running() as url:
         open_model(url, low=-1.0, high=1.0).predict(torch.tensor([[0.0, 0.75]]))
         assert server.inputs[-1].tolist() == [[-1, 0.5]]
-
-
-def test_normalisation_is_done_on_the_way_out():
     server = InferenceServer(total, (3, 2, 4))
     with server.running() as url:
         open_model(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
@@ -96,14 +82,6 @@ def test_layouts():
         assert np.array_equal(server.inputs[-1], sent(x).numpy())
 
 
-def test_a_grey_image_needs_no_channel():
-    domain = Domain(kind="image", shape=(1, 2, 4))
-    server = InferenceServer(total, (2, 4))
-    with server.running() as url:
-        open_model(url, domain).predict(random_inputs(3, domain))
-    assert server.inputs[-1].shape == (3, 2, 4)
-
-
 def test_a_fixed_batch_is_filled_and_the_filling_counts_for_nothing():
     metadata = {"name": "net", "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 2]}]}
     server = InferenceServer(linear, metadata=metadata)
@@ -130,23 +108,20 @@ def test_probabilities_become_their_logarithm():
         assert torch.equal(open_model(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy())))
 
 
-@pytest.mark.parametrize("form", [lambda labels: labels, lambda labels: labels[:, None]])
-def test_labels(form):
-    with InferenceServer(lambda x: form(linear(x).argmax(1))).running() as url:
-        with pytest.raises(RequestError, match="classes="):
-            open_model(url)
-        model = open_model(url, classes=4)
-        x = random_inputs(9)
-        assert model.access == Access.LABELS and model.classes == 4
-        assert model.predict(x).argmax(1).tolist() == linear(x.numpy()).argmax(1).tolist()
-        check_model(model)
-
-
-def test_labels_as_floats_have_to_be_named():
-    with InferenceServer(lambda x: linear(x).argmax(1).astype(np.float32)).running() as url:
-        with pytest.raises(ModelError, match="answers=labels&classes="):
-            open_model(url)
-        assert open_model(url, answers="labels", classes=3).access == Access.LABELS
+def test_labels():
+    x = random_inputs(9)
+    for form, options, words in (
+        (lambda labels: labels, {}, "classes="),
+        (lambda labels: labels[:, None], {}, "classes="),
+        (lambda labels: labels.astype(np.float32), {"answers": "labels"}, "answers=labels&classes="),
+    ):
+        with InferenceServer(lambda x, form=form: form(linear(x).argmax(1))).running() as url:
+            with pytest.raises((RequestError, ModelError), match=words):
+                open_model(url)
+            model = open_model(url, classes=4, **options)
+            assert model.access == Access.LABELS and model.classes == 4
+            assert model.predict(x).argmax(1).tolist() == linear(x.numpy()).argmax(1).tolist()
+            check_model(model)
 
 
 def test_one_of_several_outputs():
@@ -190,6 +165,11 @@ def test_the_token_is_sent_and_stands_nowhere(monkeypatch):
         with pytest.raises(UnreachableError) as error:
             open_model(url, token_env="BRINELL_OTHER")
         assert "wr0ng" not in str(error.value) and "BRINELL_OTHER" in str(error.value)
+        for token in ("two words", "line\nbreak", "ümlaut"):
+            monkeypatch.setenv("BRINELL_TOKEN", token)
+            with pytest.raises(RequestError, match="no valid bearer token") as error:
+                open_model(url)
+            assert token not in str(error.value)
 
 
 @pytest.mark.parametrize("escaped", [False, True])
@@ -231,11 +211,3 @@ def answering(answer):
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{door.getsockname()[1]}/v2/models/m"
         door.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_token_that_is_none(monkeypatch):
-    for token in ["two words", "line\nbreak", "ümlaut"]:
-        monkeypatch.setenv("BRINELL_TOKEN", token)
-        with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="no valid bearer token") as error:
-            open_model(url)
-        assert token not in str(error.value)

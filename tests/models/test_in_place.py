@@ -61,25 +61,11 @@ def explain(model: TorchModel, explainer: Any) -> Tensor:
     return explainer(Ledger(model, batch, threat).oracle(), batch, IMAGE, Streams.of(0, batch.ids))
 
 
-def test_the_networks_answer_the_same() -> None:
-    plain, inplace = pair()
-    assert torch.allclose(plain.predict(X), inplace.predict(X))
-
-
 def test_grad_cam() -> None:
     for layer in ["", *LAYERS]:
         for act in [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU]:
             maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
             assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
-
-
-def test_features_and_their_gradients() -> None:
-    features, gradients = [], []
-    for model in pair():
-        x = X.clone().requires_grad_()
-        features.append(model.features(x))
-        gradients.append(torch.autograd.grad(features[-1].square().sum(), x)[0])
-    assert torch.allclose(*features) and torch.allclose(*gradients, atol=1e-6)
 
 
 def test_tensors_with_a_number_for_each_class() -> None:

@@ -1,7 +1,5 @@
 """Logits of any type: float32 behind a model, with the same leading class, and the same figures of an audit."""
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -69,15 +67,6 @@ def test_logits_of_any_type_are_float32_with_the_same_leader() -> None:
             reference = linear()(X) if name == "network" else Cast(dtype)(X).float()
             assert torch.allclose(logits, reference, atol=2e-3) or dtype == torch.bool
             assert torch.equal(logits.argmax(1), reference.argmax(1))
-
-
-def test_an_audit_in_double_precision_is_that_in_single(tmp_path: Path) -> None:
-    y, settings = linear()(X).argmax(1), {"eps": [0.05, 0.2], "attack": "fgsm"}
-    reports = [
-        brinell.audit(model, (X, y), out=tmp_path / name, **settings)
-        for name, model in {"double": linear().double(), "single": linear()}.items()
-    ]
-    assert [reports[0].robust(eps).k for eps in (0.05, 0.2)] == [reports[1].robust(eps).k for eps in (0.05, 0.2)]
 
 
 def test_the_leading_class_of_random_logits_stays() -> None:

@@ -72,29 +72,21 @@ def plain(hidden: int = 4) -> Network:
 def test_the_part_of_as_many_columns_as_classes_is_found_or_named() -> None:
     logits = plain()(X)
     data = brinell.data(X, logits.argmax(1))
-    for make, output in FORMS.values():
+    for form, (make, output) in FORMS.items():
         for function, by_shape in itertools.product((True, False), repeat=2):
             network = Network(make).eval()
             settings = {} if by_shape else {"output": output}
-            (model,) = models_of(network.forward if function else network, data, "", **settings)
+            (model,) = models_of({"mine": network.forward if function else network}, data, "", **settings)
             assert torch.equal(model.predict(X), logits) and model.classes == 3
-
-
-def test_what_was_found_is_said() -> None:
-    for form in FORMS:
-        model = TorchModel(Network(FORMS[form][0]), DOMAIN, name="mine", data_classes=3)
-        place = {"by place": "scores"}.get(form, str(FORMS[form][1]))
-        assert model.info.notes == (f"mine answers several parts, of which {place} is read: its shape is that of logits",)
-        assert not TorchModel(Network(FORMS[form][0]), DOMAIN, output=FORMS[form][1]).info.notes
-
-
-def test_the_part_named_logits_needs_no_words() -> None:
+            place = {"by place": "scores"}.get(form, str(output))
+            said = f"mine answers several parts, of which {place} is read: its shape is that of logits" in model.info.notes
+            assert said == by_shape, model.info.notes
     model = TorchModel(Network(lambda logits, hidden: {"a": hidden, "logits": logits}), DOMAIN)
     assert (model.classes, model.info.notes) == (3, ())
 
 
-def test_several_candidates_are_listed_with_the_option(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows_0 = [
+def test_several_candidates_are_listed_with_the_option(tmp_path: Path) -> None:
+    rows = [
         (
             lambda logits, hidden: (logits, 2 * logits),
             r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=PART",
@@ -102,25 +94,21 @@ def test_several_candidates_are_listed_with_the_option(tmp_path_factory: pytest.
         (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r"a \(\d, 3\), b \(\d, 4\), c .*output=PART"),
         (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row or a map of scores"),
     ]
-    for form, words in rows_0:
-        for function in [True, False]:
-            tmp_path = tmp_path_factory.mktemp("case")
-            network = Network(form)
+    data = X, plain()(X).argmax(1)
+    for form, words in rows:
+        for network in (Network(form), Network(form).forward):
             with pytest.raises(RequestError, match=words):
-                brinell.audit(network.forward if function else network, (X, plain()(X).argmax(1)), eps=0.1, out=tmp_path / "run")
+                brinell.audit(network, data, eps=0.1, out=tmp_path / "run")
+    with pytest.raises(RequestError, match=r"output is for models in memory; a spec says it itself, .*\?output=0"):
+        brinell.audit("digits-cnn", "digits", output=0, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="output is 1.5: give a name or a place"):
+        brinell.audit(plain(), data, output=1.5, out=tmp_path / "run")
 
 
 def test_a_part_that_does_not_exist_is_refused() -> None:
     for output in [5, "nowhere", "hidden.3"]:
         with pytest.raises(RequestError, match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one"):
             TorchModel(Network(FORMS["dict"][0]), DOMAIN, name="mine", output=output)
-
-
-def test_output_is_for_models_whose_answers_have_parts(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"output is for models in memory; a spec says it itself, .*\?output=0"):
-        brinell.audit("digits-cnn", "digits", output=0, out=tmp_path / "run")
-    with pytest.raises(RequestError, match="output is 1.5: give a name or a place"):
-        brinell.audit(plain(), (X, plain()(X).argmax(1)), output=1.5, out=tmp_path / "run")
 
 
 def test_a_spec_finds_and_names_the_part_as_well(tmp_path: Path) -> None:
