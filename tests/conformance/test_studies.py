@@ -21,7 +21,6 @@ def test_every_study_with_rows_has_an_example():
 def test_every_record():
     for study in register.studies().values():
         rules.check_record(study)
-        rules.check_settings(study)
 
 
 @each

@@ -7,11 +7,10 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from _refusals import refused
 from brinell.core.errors import ContractError, RequestError
-from brinell.engine.request import BaseRequest
 from brinell.studies import register
 from brinell.testing import check_study
 from brinell.testing import studies as checker
@@ -57,16 +56,6 @@ def with_field(tally, **fields):
     return dataclasses.replace(tally, request=kind)
 
 
-class Endless(BaseRequest):
-    """Options that count without an end."""
-
-    repetitions: int = Field(default=1, description="a count")
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
-        """Nothing."""
-
-
 ON_PAPER = {
     "names result:nobody as its summarise": lambda study: dataclasses.replace(study, summarise="result:nobody"),
     "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(study, rows="elsewhere:Rows"),
@@ -81,12 +70,6 @@ def test_on_paper(tally):
     for line, change in ON_PAPER.items():
         with pytest.raises(ContractError, match=line):
             check_study(change(tally), EXAMPLE)
-
-
-def test_a_count_without_an_end(tally, monkeypatch):
-    monkeypatch.setattr(checker, "_takes", lambda study, name, value: name == "samples")
-    with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        check_study(tally, EXAMPLE)
 
 
 # What a run does

@@ -79,21 +79,36 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
 
 def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) -> None:
     """Run the rules in one domain and distance."""
-    before = generator_states()
+    before, original = generator_states(), linear_problem(kind, distance.name)
     run = _attack(attack, kind, distance)
+    batch, model, ledger = run.problem.batch, run.problem.model, run.ledger
     _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
-    _leaves_all_as_it_was(attack, run, linear_problem(kind, distance.name))
-    _costs_what_it_says(attack, run)
-    _finds_nothing_below_the_margin(attack, run, distance)
+    equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
+    _demand(attack, equal, "wrote into the clean inputs or labels")
+    _demand(attack, model.digest() == original.model.digest(), "changed the weights of the model")
+    asked = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
+    _demand(attack, model.inputs_seen == asked, "called the model around the ledger")
+    declared, spent = attack.cost(model.classes), (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
+    rule = "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most".format(*spent, *declared)
+    _demand(attack, spent[0] <= declared[0] and spent[1] <= declared[1], rule)
+    for factor in (0.0, 0.95):
+        rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
+        _demand(attack, not ledger.fooled[run.factor == factor].any(), rule)
     _finds_what_it_must(attack, run, distance)
-    if compares:
-        _repeats_itself(attack, run, _attack(attack, kind, distance))
-        order = torch.arange(len(run.problem.batch)).flip(0)
-        for rows in order.chunk(2):
-            _does_not_mind_its_company(attack, run, _attack(attack, kind, distance, rows=rows, size=5), rows)
-        for queries in (1, 3):
-            limited = _attack(attack, kind, distance, queries=queries)
-            _demand(attack, int(limited.ledger.costs.forwards.max()) <= queries, "spent more queries than its budget")
+    if not compares:
+        return
+    again = _attack(attack, kind, distance).ledger
+    equal = torch.equal(ledger.best.closest, again.best.closest) and torch.equal(ledger.costs.forwards, again.costs.forwards)
+    _demand(attack, equal, "gave two results for the same samples and streams")
+    for rows in torch.arange(len(batch)).flip(0).chunk(2):
+        part = _attack(attack, kind, distance, rows=rows, size=5).ledger
+        verdicts = torch.equal(part.fooled, ledger.fooled[rows])
+        _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
+        inputs = torch.allclose(part.best.closest, ledger.best.closest[rows], atol=1e-4)
+        _demand(attack, inputs, "found other inputs when the batch was split or reordered")
+    for queries in (1, 3):
+        limited = _attack(attack, kind, distance, queries=queries)
+        _demand(attack, int(limited.ledger.costs.forwards.max()) <= queries, "spent more queries than its budget")
 
 
 def _demand(attack: Attack, holds: bool, rule: str) -> None:
@@ -137,34 +152,6 @@ def _attack(
     return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors)
 
 
-def _leaves_all_as_it_was(attack: Attack, run: _Run, original: LinearProblem) -> None:
-    """Check that inputs and weights are unchanged, and that every question went through the ledger."""
-    batch, model = run.problem.batch, run.problem.model
-    equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
-    _demand(attack, equal, "wrote into the clean inputs or labels")
-    _demand(attack, model.digest() == original.model.digest(), "changed the weights of the model")
-    asked = int(run.ledger.costs.forwards.sum() + run.ledger.confirmations.sum())
-    _demand(attack, model.inputs_seen == asked, "called the model around the ledger")
-
-
-def _costs_what_it_says(attack: Attack, run: _Run) -> None:
-    """Check that costs stay within the declared ones."""
-    forwards, backwards = attack.cost(run.problem.model.classes)
-    forwards_used, backwards_used = int(run.ledger.costs.forwards.max()), int(run.ledger.costs.backwards.max())
-    rule = (
-        f"spent {forwards_used} forwards and {backwards_used} backwards on a sample "
-        f"and says that it costs {forwards} and {backwards} at most"
-    )
-    _demand(attack, forwards_used <= forwards and backwards_used <= backwards, rule)
-
-
-def _finds_nothing_below_the_margin(attack: Attack, run: _Run, distance: Distance) -> None:
-    """Check that no success is below the exact margin."""
-    for factor in (0.0, 0.95):
-        rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
-        _demand(attack, not run.ledger.fooled[run.factor == factor].any(), rule)
-
-
 def _finds_what_it_must(attack: Attack, run: _Run, distance: Distance) -> None:
     """Check that the attack succeeds above the exact margin."""
     if attack.access == Access.GRADIENTS:
@@ -193,19 +180,3 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
         x = threat.project(problem.batch.x + delta, problem.batch.x)
         fooled |= problem.model.predict(x).argmax(1) != problem.batch.y
     return int(fooled.sum())
-
-
-def _repeats_itself(attack: Attack, run: _Run, again: _Run) -> None:
-    """Check that two runs are equal."""
-    equal = torch.equal(run.ledger.best.closest, again.ledger.best.closest) and torch.equal(
-        run.ledger.costs.forwards, again.ledger.costs.forwards
-    )
-    _demand(attack, equal, "gave two results for the same samples and streams")
-
-
-def _does_not_mind_its_company(attack: Attack, run: _Run, part: _Run, rows: Tensor) -> None:
-    """Check that results do not depend on the batch."""
-    verdicts = torch.equal(part.ledger.fooled, run.ledger.fooled[rows])
-    _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
-    inputs = torch.allclose(part.ledger.best.closest, run.ledger.best.closest[rows], atol=1e-4)
-    _demand(attack, inputs, "found other inputs when the batch was split or reordered")

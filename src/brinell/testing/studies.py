@@ -1,14 +1,13 @@
 """The rules of studies: one record, from which a command, a call, a folder and a page follow (`studies.kit`)."""
 
 import dataclasses
-import inspect
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,9 +16,9 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from brinell import calls
-from brinell.cli.command import Command, function_of
+from brinell.cli.command import Command
 from brinell.cli.options import ROOT
-from brinell.core.errors import BrinellError, RequestError
+from brinell.core.errors import BrinellError
 from brinell.engine import toml
 from brinell.engine.progress import SilentProgress
 from brinell.engine.texts import settings_texts
@@ -29,8 +28,6 @@ from brinell.testing import form
 
 UNLIKE = ("seconds",)
 """Columns that differ between two runs of the same request."""
-ENDLESS = 10**18
-"""More than any count may be. A seed counts nothing."""
 
 
 def check_study(study: Study, example: Mapping[str, Any]) -> None:
@@ -44,13 +41,12 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
         ContractError: the first rule that is broken.
     """
     check_record(study)
-    check_settings(study)
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         check_runs(study, example, Path(directory))
 
 
 def check_record(study: Study) -> None:
-    """Every reference of the record leads to something.
+    """Every reference of the record leads to something, and every setting has help.
 
     Raises:
         ContractError: one does not.
@@ -65,25 +61,13 @@ def check_record(study: Study) -> None:
             _demand(study, _resolves(study, reference), f"names {reference} as its {field.name}, which is not there")
     for name, reference in study.more_schemas:
         _demand(study, not isinstance(reference, str) or _resolves(study, reference), f"has no type for the schema {name}")
+    for name, setting in study.fields().items():
+        _demand(study, bool(setting.description), f"does not say what {name} is")
     _demand(study, bool(study.examples), "has no example for its help")
     _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
     _demand(study, hasattr(study.resolve(study.result), "lines"), "has a result without lines for a terminal")
     if study.layout is not None:
         _demand(study, study.resolve(study.layout).verb == study.verb, "has a layout of another verb")
-
-
-def check_settings(study: Study) -> None:
-    """Every setting is an option, a keyword and a key of a file, has help, a mark where it is a text, and an end where it counts.
-
-    Raises:
-        ContractError: one lacks one of these.
-    """
-    keywords, options = calls.parameters_of(study), inspect.signature(function_of(study, "")).parameters
-    for name, field in study.fields().items():
-        _demand(study, bool(field.description), f"does not say what {name} is")
-        _demand(study, name in options, f"has no option for {name}")
-        _demand(study, name in keywords, f"has no keyword for {name}")
-        _demand(study, not (_counts(field.annotation) and _takes(study, name, ENDLESS)), f"has no ceiling for {name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -303,26 +287,6 @@ RULES = (check_records, check_other_request, check_command)
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
     return settings_texts({name: value for name, value in example.items() if name in study.request.model_fields})
-
-
-def _counts(hint: Any) -> bool:
-    return hint is int or int in get_args(hint)
-
-
-def _takes(study: Study, name: str, value: Any) -> bool:
-    """True if a setting accepts this value."""
-    kind = study.request if name in study.request.model_fields else study.options
-    assert kind is not None
-    fields = kind.model_fields
-    needed = {key: "x" for key, field in fields.items() if field.is_required()}
-    one = fields[name]
-    if name == "seed" or "tuple" in str(one.annotation):
-        return False
-    try:
-        toml.parse_request(kind, needed | {name: value})
-    except RequestError:
-        return False
-    return True
 
 
 def _resolves(study: Study, reference: str) -> bool:
