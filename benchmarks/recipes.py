@@ -38,7 +38,7 @@ from brinell.training.recipe import Recipe
 GROUP = "hardening"
 RUNS = {"": "--subjects digits --recipes before n-fgsm rlab --seeds 0 --samples 20 --attack fgsm"}
 SHARED, MODELS = measure.SHARED, measure.ROOT / "examples" / "models"
-CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
+CHEAP = ("plain", "rlab", "distortions", "pgd(steps=1,step_size=1.25)", "n-fgsm")
 WIDER = 2
 """PGD beside what RLAB made is in L2, within this multiple of RLAB's budget."""
 RECIPES = (*CHEAP, "rlab+pgd(steps=5)", "pgd(steps=5)", "trades(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")

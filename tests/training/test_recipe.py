@@ -92,7 +92,7 @@ def test_the_safer_recipe_keeps_what_stands_beside_it():
 
     assert safer("awp") == "pgd(steps=10)+awp"
     assert safer("pgd(steps=1)+pgd(steps=4)") == "pgd(steps=2)+pgd(steps=8)"
-    assert safer("fgsm-rs+plain+awp(gamma=0.005)") == "n-fgsm+plain+awp(gamma=0.005)"
+    assert safer("n-fgsm+plain+awp(gamma=0.005)") == "pgd(steps=2)+plain+awp(gamma=0.005)"
     assert safer("trades(beta=3.0,steps=2)") == "trades(beta=3.0,steps=4)" and safer("mart") == ""
 
 

@@ -100,27 +100,6 @@ def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
     return batch.x.clone().index_copy_(1, positions, x.index_select(1, positions))
 
 
-def climb(
-    network: Network, batch: Batch, threat: Threat, start: Tensor, *, steps: int, step_size: float | None, loss: Loss
-) -> Tensor:
-    """(n, *shape) projected gradient ascent from `start`, the last iterate.
-
-    Args:
-        network: the classifier.
-        batch: the clean inputs.
-        threat: ball and bounds.
-        start: (n, *shape) the first point, before it is projected.
-        steps: how many.
-        step_size: of a step, as a fraction of eps; None for 2.5 / steps.
-        loss: the loss to maximise.
-    """
-    x = project(start, batch, threat)
-    for _ in range(steps):
-        grad = gradient(network, x, loss)
-        x = project(stepped(x, grad, threat, step_size or 2.5 / steps), batch, threat)
-    return x.detach()
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClimbsTheGradient(OnGradients):
     """A defence that attacks its network by projected gradient ascent, and learns from two answers to each input."""
@@ -131,8 +110,12 @@ class ClimbsTheGradient(OnGradients):
     """Length of a step as a fraction of eps; none means 2.5 / steps."""
 
     def climb(self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss) -> Tensor:
-        """(n, *shape) the last iterate from `start`."""
-        return climb(network, batch, threat, start, steps=self.steps, step_size=self.step_size, loss=loss)
+        """(n, *shape) the last iterate of projected gradient ascent from `start`, which need not lie in the ball."""
+        x = project(start, batch, threat)
+        for _ in range(self.steps):
+            grad = gradient(network, x, loss)
+            x = project(stepped(x, grad, threat, self.step_size or 2.5 / self.steps), batch, threat)
+        return x.detach()
 
     def cost(self) -> tuple[int, int]:
         """The steps, and two of each for the update."""

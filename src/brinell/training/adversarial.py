@@ -49,7 +49,7 @@ class AdversarialBatch:
 
     Args:
         model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an object that holds `logits`.
-        attack: n-fgsm, fgsm-rs, pgd?steps=5, trades, distortions or another recipe of `brinell plugins defence`, or several
+        attack: n-fgsm, pgd?steps=5, trades, distortions or another recipe of `brinell plugins defence`, or several
             joined by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which continues
             with every sample until its steps are spent.
         eps: the budget, a number or a text such as 8/255.
@@ -197,9 +197,9 @@ class AdversarialBatch:
 
 
 class AdversarialLoss:
-    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
+    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack, TRADES or MART.
 
-    Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes. TRADES, MART and ALP call
+    Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes. TRADES and MART call
     it twice a step, for which batch norm needs `broadcast_buffers=False` there.
 
     Args:
