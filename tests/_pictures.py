@@ -26,7 +26,7 @@ def write_pictures(folder, n=5, side=12):
     x, masks = make_pictures(n, side)
     (folder / "images").mkdir(parents=True, exist_ok=True)
     for number, picture in enumerate(x):
-        Image.fromarray(picture).save(folder / "images" / f"{number}.png")
+        Image.fromarray(picture).save(folder / "images" / f"{number:0{len(str(n - 1))}d}.png")
     np.savez(folder / "masks.npz", masks=masks, classes=np.array(["dark", "bright"]))
     (folder / "network.py").write_text(NETWORK)
     return f"masks:{folder}", f"torch:{folder}/network.py:network"

@@ -3,6 +3,7 @@
 import re
 
 import brinell
+from _pictures import write_pictures
 from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
@@ -34,6 +35,15 @@ def test_transfer(transfer_run):
     report = result.report()
     texts = terminal_of(result, transfer_run), page_text(page(report)), *csv_files(report).values()
     approve("transfer-varied", "\n\n".join(texts))
+
+
+def test_pictures(masks_run, boxes_run, tmp_path):
+    approve("pictures-masks", shown(masks_run))
+    approve("pictures-boxes", shown(boxes_run))
+    data, model = write_pictures(tmp_path / "pictures", n=4, side=6)
+    models = [f"{model}?name=first", f"{model}?name=second"]
+    brinell.transfer("first", model=models, data=data, eps="0.05", attack="pgd?steps=2", out=tmp_path / "run")
+    approve("pictures-transfer", shown(tmp_path / "run"))
 
 
 def test_compare(models_run, tmp_path):

@@ -157,7 +157,7 @@ def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, An
     with torch.no_grad():
         slopes = [float((value(x + h * direction) - value(x - h * direction)).double()) / (2 * h) for h in STEPS]
     error = min(abs(slope - length) / length for slope in slopes)
-    text = f"the slope of the answers along their gradient differs from the gradient's length by {100 * error:.1g} %"
+    text = f"the slope of the answers along their gradient differs from the gradient's length by {100 * error:.2g} %"
     if error > TOLERANCE:
         text += ": the gradient is that of another function, so add attacks without gradients, such as square"
     return {"code": "gradient", "passed": error <= TOLERANCE, "text": text}

@@ -202,11 +202,11 @@ class PicturesResult(FolderResult):
             f"({percent(further.values[0].value)})."
         ]
         for entry in self.per_class:
-            if entry.name == self.worst_class:
+            if entry.name == self.worst_class and (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
                 ends = f"{percent(entry.robust[-1])} ({percent(entry.clean)} without an attack)"
                 sentences.append(f"The class {entry.name} has the lowest {entry.quantity} there: {ends}.")
         ticks = [(value.eps, text) for value, text in zip(further.values, texts, strict=True)]
-        shares = [entry for entry in self.figures if entry.quantity != FALSE]
+        shares = [entry for entry in self.figures if entry.quantity not in ERRORS]
         series: list[tuple[str, Sequence[Any]]] = [(first.quantity, rates), *((entry.quantity, entry.values) for entry in shares)]
         return Report(
             verb="audit",
@@ -227,7 +227,7 @@ class PicturesResult(FolderResult):
                     ticks=ticks,
                     axis=f"eps ({distance(self.request.norm)})",
                 ),
-                self._budgets(texts, rates),
+                *self._budgets(texts, rates),
                 *self._gallery(),
                 Table(
                     title="Class by class",
@@ -244,22 +244,36 @@ class PicturesResult(FolderResult):
             ],
         )
 
-    def _budgets(self, texts: Sequence[str], rates: Sequence[Rate]) -> Table:
-        columns = [TITLES.get(entry.quantity, entry.quantity) for entry in self.figures]
-        values = [[_cell(entry.quantity, value) for value in entry.values] for entry in self.figures]
-        return Table(
-            title="Figures by budget",
-            columns=("eps", rates[0].quantity, *columns, "pictures that meet the criterion"),
-            rows=[
-                (text, rates[row], *(figures[row] for figures in values), f"{self.unmet[row].n - self.unmet[row].k} of {self.n}")
-                for row, text in enumerate(texts)
-            ],
-            text="Accuracy, IoU and AP are upper bounds: the worst inputs count that any attack found within the budget. Attacks "
-            f"on a picture end when it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, "
-            "bootstrap.",
-            name="budgets",
-            terminal=True,
-        )
+    def _budgets(self, texts: Sequence[str], rates: Sequence[Rate]) -> list[Table]:
+        """The figures over the budgets, and the kinds of errors of boxes."""
+        met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
+        figures = [entry for entry in self.figures if entry.quantity not in ERRORS]
+        errors = [entry for entry in self.figures if entry.quantity in ERRORS]
+        tables = [
+            Table(
+                title="Figures by budget",
+                columns=("eps", rates[0].quantity, *(entry.quantity for entry in figures), "criterion met"),
+                rows=[
+                    (text, rates[row], *(_cell(entry.quantity, entry.values[row]) for entry in figures), met[row])
+                    for row, text in enumerate(texts)
+                ],
+                text="Upper bounds: the worst inputs count that any attack found within a budget. Attacks on a picture end when "
+                f"it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, bootstrap.",
+                name="budgets",
+                terminal=True,
+            ),
+            Table(
+                title="Kinds of errors",
+                columns=("eps", *(TITLES.get(entry.quantity, entry.quantity) for entry in errors)),
+                rows=[(text, *(_cell(entry.quantity, entry.values[row]) for entry in errors)) for row, text in enumerate(texts)],
+                text="Each kind was attacked by itself. An object is found if a shown box of its class overlaps it by 0.5, "
+                "mislabelled if a box of another class does, misplaced if one of its class overlaps it by 0.1 to 0.5, and missed "
+                "otherwise; all other boxes are false.",
+                name="errors",
+                terminal=True,
+            ),
+        ]
+        return tables if errors else tables[:1]
 
     def _folded(self, texts: Sequence[str], unit: str) -> list[Table]:
         tables = [
