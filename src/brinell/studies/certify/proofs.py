@@ -13,6 +13,8 @@ from brinell.core.domain import Domain
 PROCESSOR = torch.device("cpu")
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
+COST = 3.0
+"""What float32 may have cost a bound in all, as a multiple of the allowance in its last step: ranges before it are wider, too."""
 STRAIGHT = 3
 """Rounds in which the next budget is where a line through two bounds is 0; later ones halve what is left."""
 TOLERANCE = 1e-5
@@ -60,7 +62,7 @@ class Prover:
         ball = self.ball(x, eps)
         coarse = ball.to(torch.float32)
         lower = method(self.coarse, coarse, y).amin(1).double()
-        index = ((lower <= 0) & (lower + coarse.allowance > 0)).nonzero()[:, 0]
+        index = ((lower <= 0) & (lower + COST * coarse.allowance > 0)).nonzero()[:, 0]
         if len(index):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
         return lower.nan_to_num(-torch.inf)

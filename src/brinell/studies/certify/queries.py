@@ -4,6 +4,7 @@ What attacks find counts where ONNX Runtime confirms it.
 """
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from brinell.core.errors import RequestError, one_line, option
 from brinell.core.model import Access, ModelInfo
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.engine.batch_attack import BatchAttack, model_session, parse_stages
+from brinell.engine.batch_attack import KINDS, BatchAttack, model_session, parse_stages
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import open_distance
 from brinell.engine.progress import Progress
@@ -89,7 +90,11 @@ class QueryNetwork:
 
     def __init__(self, path: Path, inputs: int) -> None:
         session = open_session(path)
-        self._network = Network(session, Domain(kind="vector", shape=(inputs,)), Onnx(), str(path))
+        sides = [side for side in session.get_inputs()[0].shape[1:] if isinstance(side, int)]
+        if math.prod(sides) != inputs or len(sides) + 1 not in KINDS:
+            raise RequestError(f"{path} takes inputs of shape {sides}, and the query has {inputs} inputs")
+        self._shape = tuple(sides)
+        self._network = Network(session, Domain(kind=KINDS[len(sides) + 1], shape=self._shape), Onnx(), str(path))
         self.element_type, self.forwards = np.dtype(self._network.dtype), 0
         self.module: nn.Module | None = None
         """The same in torch; None where it cannot be converted."""
@@ -97,7 +102,7 @@ class QueryNetwork:
         """Why there is none."""
         try:
             converted, _ = convert_file(path, session.get_outputs()[0].name, before_softmax=False)
-            rows = Rows(converted, last=False, sides=self._network.sides, dtype=self.element_type)
+            rows = Rows(converted, last=False, sides=self._shape, dtype=self.element_type)
             module = nn.Sequential(rows, nn.Flatten()).eval()
             x = np.random.default_rng(0).random((COMPARED, inputs))
             with torch.no_grad():
@@ -109,7 +114,7 @@ class QueryNetwork:
     def answer(self, x: Array) -> Array:
         """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
         self.forwards += len(x)
-        outputs: Array = np.asarray(self._network(x)).reshape(len(x), -1).astype(np.float64)
+        outputs: Array = np.asarray(self._network(x.reshape(len(x), *self._shape))).reshape(len(x), -1).astype(np.float64)
         return outputs
 
 
