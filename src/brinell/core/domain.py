@@ -201,12 +201,15 @@ class Domain:
 
     def excess(self, x: "Tensor") -> "Tensor":
         """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
-        import torch
+        low, high = self.ends_beyond(x)
+        return low.maximum(high)
 
+    def ends_beyond(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Largest distances (scalars) of a value of `x` below the lower bound and above the upper one."""
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             low, high = self.bounds(x)
-            return torch.maximum(low - x, x - high).max()
-        return torch.maximum(self.low - x.amin(), x.amax() - self.high)  # twice as fast on a CPU as aminmax
+            return (low - x).amax(), (x - high).amax()
+        return self.low - x.amin(), x.amax() - self.high  # twice as fast on a CPU as aminmax
 
     def round(self, x: "Tensor") -> "Tensor":
         """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged without levels.

@@ -349,24 +349,30 @@ class Ledger:
         distance = size(self._threat.distance, x, query.x0)
         legal = distance <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
-        success = legal & query.criterion.is_met(margin, logits, query.y)
-        facts = (self._threat.domain.excess(x), logits.amax(), legal.all().float(), success.any().float())
-        excess, largest, all_legal, any_success = torch.stack(facts).tolist()  # the one read of a query
-        if not excess <= self._slack:
-            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
+        low, high = self._threat.domain.ends_beyond(x)
+        success = legal & query.criterion.is_met(margin, logits, query.y) if self._minimal else None
+        lead = margin.amax() if success is None else success.any().float()
+        facts = torch.stack((low, high, logits.amax(), legal.all().float(), lead))
+        low_excess, high_excess, largest, all_legal, lead = facts.tolist()  # the one read of a query without a success
+        if not (low_excess <= self._slack and high_excess <= self._slack):
+            raise ContractError(f"the attack left the bounds of the data by {max(low_excess, high_excess):.3g}")
         if not largest < math.inf:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:
             self._check_reach(distance, query)
+        any_success = bool(lead)
+        if success is None and (any_success := lead >= 0):
+            success = legal & query.criterion.is_met(margin, logits, query.y)
+            any_success = bool(success.any())
         before = self.costs.forwards[query.ids] if any_success else None
         rows = torch.full_like(query.ids, times) if isinstance(times, int) else times
         self.costs.add(query.ids, rows, backwards)
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        if any_success and bool((close := success & (margin <= losses.rounding(logits, query.y))).any()):
+        if before is not None and bool((close := success & (margin <= losses.rounding(logits, query.y))).any()):
             refuted = self._refuted(query, x, close)
             success, margin = success & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
         self.best.raise_margins(query.ids, x, margin if all_legal else torch.where(legal, margin, -torch.inf), query.repeats)
@@ -410,7 +416,7 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     try:
-        (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
+        (grad,) = torch.autograd.grad(value, leaf, torch.ones_like(value), allow_unused=True, retain_graph=keep)
     except RuntimeError as error:
         if not is_memory_short(error):
             raise ModelError(f"the model answers, but torch cannot differentiate it ({one_line(error)})") from error
