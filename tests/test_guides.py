@@ -164,10 +164,7 @@ def test_the_dear_guides_run(name: str, root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_commands_on_real_networks_can_be_planned(
-    root: Path, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("brinell.studies.audit.request.CALIBRATION", 0)
+def test_commands_on_real_networks_can_be_planned(root: Path, shared: Path, tmp_path: Path) -> None:
     fill(tmp_path, root)
     text = (root / "docs" / "guides" / "real-networks.md").read_text(encoding="utf-8").replace("$D", str(shared))
     with contextlib.chdir(tmp_path):

@@ -8,7 +8,7 @@ from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
-from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
+from brinell.studies.audit.dry_run import PlannedCell, PlanResult
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
 from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
@@ -97,7 +97,7 @@ def test_gate():
 
 
 def test_a_plan():
-    common = {"waits": False, "passes": None, "seconds": None, "skipped": None}
+    common = {"waits": False, "seconds_at_most": None, "skipped": None}
     cells = [
         common | {"stage": "fgsm", "title": "FGSM", "short": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
         common | {"stage": "pgd", "title": "PGD", "short": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
@@ -106,17 +106,10 @@ def test_a_plan():
     ]
     cells[2] |= {"skipped": "no scores"}
     cells[3] |= {"waits": True}
-    expected = [{"passes": 12, "seconds": 3.0}, {"passes": 1400, "seconds": 75.0}, {}, {}]
-    plain = [PlannedCell(model="first", **cell) for cell in cells]
-    calibrated = [PlannedCell(model="second", **(cell | more)) for cell, more in zip(cells, expected, strict=True)]
-    costs = [
-        PlannedCost(model="second", passes=1412, seconds=78.0, memory=300 * 2**20, samples=8, calibration_seconds=9.0),
-    ]
     facts = {"data": "DATA", "attacks": "ATTACKS", "n": 20, "total": 300, "norm": "linf", "eps": ("1/255", "2/255")}
-    plans = [
-        PlanResult(cells=plain, estimates=(), group_size=4, **facts),
-        PlanResult(cells=[*plain, *calibrated], estimates=costs, group_size=4, **facts),
-    ]
+    timed = [PlannedCell(model="second", **(cell | {"seconds_at_most": 75.0})) for cell in cells]
+    remote = [PlannedCell(model="first", **cell) for cell in cells]
+    plans = [PlanResult(cells=cells_, group_size=4, **facts) for cells_ in (remote, [*remote, *timed])]
     approve("plan", "\n\n".join("\n".join(plan.lines()) for plan in plans), masks={})
 
 

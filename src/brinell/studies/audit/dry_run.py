@@ -1,13 +1,19 @@
-"""A dry run of an audit: the plan, what it costs at most, and after a short calibration what it is expected to cost."""
+"""A dry run of an audit: the plan, what it costs at most, and how long that takes at the pace of a few passes."""
+
+import time
 
 from brinell.analysis.folder_result import Result
 from brinell.engine.cascade import Stage
-from brinell.engine.estimate import Estimate, estimate
+from brinell.engine.group_attack import predict, session
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.progress import Progress
 from brinell.reports.numbers import counted, listed, seconds, whole
 from brinell.reports.values import Note, Report, Seconds, Table
 from brinell.studies.result import ReportedResult
+
+PASSES = 64
+"""Samples whose answers show the pace of a model."""
+BACKWARD = 2.0
+"""The time of a backward evaluation, in forward ones."""
 
 
 class PlannedCell(Result):
@@ -25,31 +31,12 @@ class PlannedCell(Result):
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
     """Backward evaluations, likewise."""
+    seconds_at_most: float | None
+    """The time of these at the pace of the model; null for a model on another machine, which is asked nothing."""
     waits: bool
-    """True if the stage waits for an alarm, which the calibration did not raise."""
-    passes: int | None
-    """Forwards and backwards that are expected; null without a calibration, and while the attack waits."""
-    seconds: float | None
-    """Time that is expected, likewise."""
+    """True if the stage waits for an alarm."""
     skipped: str | None
     """Why the attack cannot run on this model; null where it can."""
-
-
-class PlannedCost(Result):
-    """Expected cost of the audit of one model."""
-
-    model: str
-    """Name of the model."""
-    passes: int
-    """Forwards and backwards of all attacks."""
-    seconds: float
-    """Time, the checks included."""
-    memory: int
-    """Bytes that the process needs at most."""
-    samples: int
-    """Samples of the calibration."""
-    calibration_seconds: float
-    """Seconds that it took."""
 
 
 class PlanResult(ReportedResult):
@@ -71,46 +58,32 @@ class PlanResult(ReportedResult):
     """Samples of one group."""
     cells: tuple[PlannedCell, ...]
     """Every attack on every model."""
-    estimates: tuple[PlannedCost, ...]
-    """One for each model; empty without a calibration, and for models on other machines, which are asked nothing."""
 
     def report(self) -> Report:
         """The cost of each model and attack."""
         sentences, notes = [], []
-        expected = {cost.model: cost for cost in self.estimates}
         runs = [cell for cell in self.cells if not cell.waits and not cell.skipped]
         for model in dict.fromkeys(cell.model for cell in self.cells):
-            most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in runs if cell.model == model)
-            about = (
-                f"about {whole(expected[model].passes)} passes and {seconds(expected[model].seconds)}; "
-                if model in expected
-                else ""
-            )
-            sentences.append(f"{model}: {about}at most {whole(most)} passes.")
+            own = [cell for cell in runs if cell.model == model]
+            most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in own)
+            times = [cell.seconds_at_most for cell in own if cell.seconds_at_most is not None]
+            sentences.append(f"{model}: at most {whole(most)} passes{f', {seconds(sum(times))}' if times else ''}.")
             cells = [cell for cell in self.cells if cell.model == model]
             if waiting := sum(cell.waits and not cell.skipped for cell in cells):
                 notes.append(Note("waits", "warn", f"{model}: {counted(waiting, 'more stage')} may follow on an alarm."))
             for reason in dict.fromkeys(cell.skipped for cell in cells if cell.skipped and not cell.waits):
                 names = listed([cell.short for cell in cells if cell.skipped == reason and not cell.waits])
                 notes.append(Note("skipped", "warn", f"{model}: left out {names}: {reason}."))
-        if self.estimates:
-            memory = max(cost.memory for cost in self.estimates) / 2**20
-            took = seconds(sum(cost.calibration_seconds for cost in self.estimates))
-            sentences.append(
-                f"One process needs about {memory:,.0f} MiB; estimated in {took} from {self.estimates[0].samples} samples."
-            )
         return Report(
             verb="audit",
             title=f"The plan on {self.data}",
             subject=f"{self.n} of {counted(self.total, 'sample')}, {self.norm}, eps {', '.join(self.eps)}, {self.attacks}",
-            sentences=[*sentences, "Nothing was kept; leave out --dry-run to run it."],
+            sentences=[*sentences, "Attacks stop on broken samples, so a run costs less. Leave out --dry-run to run it."],
             blocks=[
                 Table(
-                    title="Passes and time",
-                    columns=["model", "attack", "passes", "time", "passes at most"],
-                    rows=[
-                        (c.model, c.short, c.passes, Seconds(c.seconds), c.forwards_at_most + c.backwards_at_most) for c in runs
-                    ],
+                    title="Passes and time at most",
+                    columns=["model", "attack", "passes", "time"],
+                    rows=[(c.model, c.short, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs],
                     terminal=True,
                 )
             ],
@@ -118,18 +91,9 @@ class PlanResult(ReportedResult):
         )
 
 
-def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
-    """The plan and its estimate.
-
-    Args:
-        plan: the plan.
-        progress: told what goes on.
-        seconds: about how long the calibration may take, for all models together; 0 makes none.
-    """
-    if seconds:
-        progress.note(f"calibrating for about {seconds:.0f} s")
-    share = seconds / len(plan.models)
-    estimates = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
+def estimate_plan(plan: Plan) -> PlanResult:
+    """The plan and its cost."""
+    paces = {source.name: _pace(plan, source) for source in plan.models}
     return PlanResult(
         data=plan.dataset.name,
         attacks=plan.attacks_title,
@@ -138,25 +102,25 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
         norm=plan.distance.name,
         eps=plan.budgets.texts,
         group_size=plan.group_size,
-        cells=tuple(_cell(plan, source, stage, estimates[source.name]) for source in plan.models for stage in plan.stages),
-        estimates=tuple(
-            PlannedCost(
-                model=cost.model,
-                passes=sum(passes for passes, _ in cost.stages.values()),
-                seconds=cost.seconds,
-                memory=cost.memory,
-                samples=cost.samples,
-                calibration_seconds=cost.calibration_seconds,
-            )
-            for cost in estimates.values()
-            if cost is not None
-        ),
+        cells=tuple(_cell(plan, source, stage, paces[source.name]) for source in plan.models for stage in plan.stages),
     )
 
 
-def _cell(plan: Plan, source: ModelSource, stage: Stage, cost: Estimate | None) -> PlannedCell:
+def _pace(plan: Plan, source: ModelSource) -> float | None:
+    """Seconds of a forward evaluation; None for a model on another machine."""
+    model = source.open()
+    if model.info.server is not None:
+        return None
+    with session(model, plan.device):
+        x = plan.dataset.load(plan.ids[:PASSES].tolist()).to(plan.device)
+        predict(model, x, plan.request.batch_size)
+        start = time.perf_counter()
+        predict(model, x, plan.request.batch_size)
+        return (time.perf_counter() - start) / max(1, len(x))
+
+
+def _cell(plan: Plan, source: ModelSource, stage: Stage, pace: float | None) -> PlannedCell:
     forwards, backwards = plan.cost(source, stage)
-    passes, time = (cost.stages.get(stage.name) if cost is not None else None) or (None, None)
     return PlannedCell(
         model=source.name,
         stage=stage.name,
@@ -164,8 +128,7 @@ def _cell(plan: Plan, source: ModelSource, stage: Stage, cost: Estimate | None) 
         short=stage.short,
         forwards_at_most=forwards,
         backwards_at_most=backwards,
-        waits=stage.waits and passes is None,
-        passes=passes,
-        seconds=time,
+        seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),
+        waits=stage.waits,
         skipped=source.skipped.get(stage.name),
     )

@@ -7,15 +7,12 @@ from pydantic import Field
 from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, DataSpec
 
-CALIBRATION = 20.0
-"""Seconds of the calibration of a dry run, for all models together; 0 makes none."""
-
 
 class AuditOptions(BaseRequest):
     """Options that change nothing in the rows, and that no folder keeps."""
 
     dry_run: bool = False
-    """Show the plan, its passes and, from a short calibration, its time and memory; keep nothing."""
+    """Show the plan, and the passes and the time that it takes at most; attack nothing."""
     certify: bool = False
     """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
     JSON show both bounds."""

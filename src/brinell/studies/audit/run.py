@@ -12,14 +12,14 @@ from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.store.run import Run
-from brinell.studies.audit import detection, dry_run, request
+from brinell.studies.audit import detection, dry_run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.result import Audit
 from brinell.studies.kit import Call
 
 
 def carry_out(call: Call) -> Audit | dry_run.PlanResult:
-    """Run the audit of a call; with `dry_run`, estimate its cost instead.
+    """Run the audit of a call; with `dry_run`, say what it costs at most instead.
 
     Raises:
         RequestError: the request cannot be carried out.
@@ -29,7 +29,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     rules.check_metrics(thresholds, call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
-        return dry_run.estimate_plan(plan, call.progress, request.CALIBRATION)
+        return dry_run.estimate_plan(plan)
     if options.certify:
         from brinell.studies.audit import certification  # it brings another study
 
