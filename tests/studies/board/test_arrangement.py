@@ -1,6 +1,5 @@
 """A board is arranged as sets of figures say, written out anew: tasks, entries, ranks of what was verified, claims apart."""
 
-import base64
 import itertools
 import re
 
@@ -11,7 +10,7 @@ from approval import MASKS, approve, page_text
 from brinell.analysis.results import ClassResult
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.analysis.standing import order_models
-from brinell.studies.board.arrangement import Figures, arrange, pack, slug
+from brinell.studies.board.arrangement import Figures, arrange, slug
 from brinell.studies.board.result import BoardResult, Refusal
 from brinell.studies.board.run import write_site
 
@@ -36,8 +35,8 @@ def make_figures(number, rng, **changes):
         "eps_text": [f"{value:g}" for value in eps], "clean": None, "robust": robust if has_attacks else [],
         "certified": proofs if not has_attacks or rng.random() < 0.5 else [],
         "per_class": [make_class(i, n, robust) for i in (0, 1)], "attacks": str(rng.choice(["fast", "fgsm"])), "checks": "",
-        "date": "", "ids": pack(np.sort(rng.choice(12, n, replace=False)).astype(np.int64)) if has_attacks else "",
-        "states": pack(states) if has_attacks else "",
+        "date": "", "ids": np.sort(rng.choice(12, n, replace=False)).tolist() if has_attacks else [],
+        "states": states.tolist() if has_attacks else [],
     }  # fmt: skip
     return Figures.model_validate(values | changes)
 
@@ -87,9 +86,11 @@ def test_ranks_use_the_samples_that_both_have():
         states = np.where(rng.random((60, 3)) < (0.9 if name == "a" else 0.2), RIGHT, WRONG).astype(np.int8)
         robust = [rate(int((states[:, 1 + i] == RIGHT).sum()), 60, eps=eps) for i, eps in enumerate((0.1, 0.2))]
         two.append(
-            make_figures(len(two), rng, model=name, ids=pack(ids), states=pack(states), robust=robust, certified=[], **common)
+            make_figures(
+                len(two), rng, model=name, ids=ids.tolist(), states=states.tolist(), robust=robust, certified=[], **common
+            )
         )
-    shared = np.stack([np.frombuffer(base64.b64decode(f.states), np.int8).reshape(60, 3)[:, 1] for f in two])
+    shared = np.stack([np.array(f.states)[:, 1] for f in two])
     p = order_models(np.stack([shared[0, 30:], shared[1, :30]])).p[0, 1]
     (task, _) = arrange(two)
     assert task.standing.orders[0].p[0, 1] == p < 0.05 and [e.rank.rank for e in task.entries] == [1, 2]
@@ -120,7 +121,7 @@ def test_what_is_shown(tmp_path):
         ]
         changes = {"clean": rate(35 + number, 40), "robust": rates[2], "certified": rates[3] if name == "a" else []}
         changes |= {"per_class": [make_class(i, 20, rates[i]) for i in (0, 1)], "checks": f"{20 + number} / 0 / 2"}
-        changes |= {"ids": pack(np.arange(40)), "states": pack(rng.choice([0, 1], (40, 3)).astype(np.int8))}
+        changes |= {"ids": list(range(40)), "states": rng.choice([0, 1], (40, 3)).tolist()}
         figures.append(make_figures(number, rng, model=name, verified=name != "c", **common, **changes))
     refusals = [Refusal(run="bad", why="it is damaged"), Refusal(run="worse", why="it is forged")]
     result = write_site(tmp_path, "A title", figures, refusals)

@@ -5,7 +5,6 @@ share that proofs reach, over all of its folders that the board has verified wit
 has not verified is an entry of its own.
 """
 
-import base64
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,8 @@ from brinell.analysis.curve import UNJUDGED
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import ClassResult, Rate
 from brinell.analysis.standing import Rank, Standing, standing
-from brinell.core.record import Array
 from brinell.reports.numbers import counted, distance
+from brinell.reports.phrases import class_label
 
 
 class Figures(Result):
@@ -54,10 +53,10 @@ class Figures(Result):
     checks: str
     """Numbers of checks that passed, failed and were not made."""
     date: str
-    ids: str
-    """Samples, int64 in base64, ascending; empty where no sample can be paired."""
-    states: str
-    """(samples, 1 + budgets) int8 in base64, as in `analysis.curve`, clean first."""
+    ids: list[int]
+    """Samples, ascending; empty where no sample can be paired."""
+    states: list[list[int]]
+    """The state of each on clean inputs and at each budget, as in `analysis.curve`."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -100,7 +99,7 @@ class Entry:
     def weakest(self) -> tuple[str, Rate] | None:
         """The class with the lowest robust accuracy, and its rate."""
         classes = [] if self.attacked is None else self.attacked.per_class
-        rates = [(c.name, c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
+        rates = [(class_label(c), c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
         return min(rates, key=lambda pair: pair[1].value or 0.0, default=None)
 
 
@@ -164,11 +163,11 @@ def _task(key: str, entries: list[Entry]) -> Task:
 
 def _standing(entries: Sequence[Entry], text: str) -> Standing:
     """The standing of entries, each on the samples that it has."""
-    unpacked = [unpack(entry.figures) for entry in entries]
-    ids = np.unique(np.concatenate([of_model for of_model, _ in unpacked]))
+    ids = np.unique(np.concatenate([entry.figures.ids for entry in entries]))
     states = np.full((len(entries), len(ids), 2), UNJUDGED, np.int8)
-    for index, (entry, (of_model, columns)) in enumerate(zip(entries, unpacked, strict=True)):
-        states[index, np.searchsorted(ids, of_model)] = columns[:, [0, 1 + entry.position]]
+    for index, entry in enumerate(entries):
+        columns = np.array(entry.figures.states, dtype=np.int8)[:, [0, 1 + entry.position]]
+        states[index, np.searchsorted(ids, entry.figures.ids)] = columns
     names = [entry.figures.model for entry in entries]
     unique = [
         f"{name} ({entry.figures.digest[:8]})" if names.count(name) > 1 else name
@@ -187,18 +186,6 @@ def _notes(entries: Sequence[Entry]) -> Iterator[str]:
     sizes = {entry.robust.n for entry in entries if entry.robust is not None}
     if len(sizes) > 1:
         yield f"The models were tested on different numbers of samples ({min(sizes)} to {max(sizes)})."
-
-
-def pack(array: Array) -> str:
-    """An array as text."""
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
-def unpack(figures: Figures) -> tuple[Array, Array]:
-    """(n,) samples and (n, 1 + budgets) states."""
-    ids = np.frombuffer(base64.b64decode(figures.ids), np.int64)
-    states = np.frombuffer(base64.b64decode(figures.states), np.int8)
-    return ids, states.reshape(len(ids), 1 + len(figures.eps))
 
 
 def slug(name: str, digest: str) -> str:

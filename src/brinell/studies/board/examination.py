@@ -15,7 +15,7 @@ from brinell.engine.progress import SilentProgress
 from brinell.store.folder import fitting
 from brinell.store.run import Run
 from brinell.studies import register
-from brinell.studies.board.arrangement import Figures, pack
+from brinell.studies.board.arrangement import Figures
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.result import Status
@@ -85,7 +85,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
 def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) -> Figures:
     manifest, cells = run.manifest, grid(records, run.manifest, model.model)
     above = cells.eps > 0
-    states = np.column_stack([cells.clean, worst_case(cells)[:, above]]).astype(np.int8)
+    states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]
     return Figures(
@@ -108,8 +108,8 @@ def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) ->
         attacks=model.attacks + (" (weaker than fast)" if model.weak else ""),
         checks=" / ".join(str(outcomes.count(outcome)) for outcome in (True, False, None)),
         date=str(manifest["finished"] or "")[:10],
-        ids=pack(cells.ids.astype(np.int64)),
-        states=pack(states),
+        ids=cells.ids.tolist(),
+        states=states.tolist(),
     )
 
 
@@ -144,6 +144,6 @@ def _of_rates(study: Study, path: Path, verified: bool) -> Figures:
         attacks=f"brinell {study.verb}",
         checks="",
         date=str(manifest.get("finished") or "")[:10],
-        ids="",
-        states="",
+        ids=[],
+        states=[],
     )
