@@ -53,10 +53,7 @@ INVALID_REQUESTS = [
     (["--eps", "0:0.1:3"], "is not a single budget above 0"),
     (["--augment", "shift"], "--augment shift needs images"),
     (["--epochs", "0"], "epochs"),
-    (
-        ["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"],
-        "each defence of the recipe needs two samples: set --batch-size 4",
-    ),
+    (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "each defence of the recipe needs two samples: set --batch-size 4"),
     (["--recipe", "plain", "--patience", "2"], "--patience counts checks of robust accuracy, and recipe plain"),
     (["--validation", "1"], "--validation 1 sets aside none of 256 samples"),
 ]

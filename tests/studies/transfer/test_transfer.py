@@ -49,10 +49,7 @@ def unrelated(name="other"):
 @pytest.fixture(scope="module")
 def transfer_result(tmp_path_factory):
     return brinell.transfer(
-        model=[near_model(), far_model(), unrelated()],
-        data=(X, Y),
-        eps=0.15,
-        out=tmp_path_factory.mktemp("made") / "t",
+        model=[near_model(), far_model(), unrelated()], data=(X, Y), eps=0.15, out=tmp_path_factory.mktemp("made") / "t"
     )
 
 
@@ -213,13 +210,7 @@ def test_models_attacked_as_one(tmp_path):
 
 def test_minimal_attacks_give_the_closest(tmp_path):
     result = brinell.transfer(
-        "near",
-        model=[near_model(), far_model()],
-        data=(X, Y),
-        eps=0.15,
-        attack="deepfool",
-        norm="l2",
-        out=tmp_path / "t",
+        "near", model=[near_model(), far_model()], data=(X, Y), eps=0.15, attack="deepfool", norm="l2", out=tmp_path / "t"
     )
     answers = TABLE.read(result.folder).rows
     near_answers = rows.take(answers, answers.model == "near")

@@ -113,11 +113,7 @@ def test_who_sees_the_intended_class():
     witnesses = {
         witness.name: (witness.plain.k, witness.plain.n, witness.found.k, witness.found.n) for witness in result.witnesses
     }
-    assert witnesses == {
-        "auxiliary classifier": (6, 6, 3, 3),
-        "j": (5, 6, 2, 3),
-        "nearest training sample": (5, 6, 2, 3),
-    }
+    assert witnesses == {"auxiliary classifier": (6, 6, 3, 3), "j": (5, 6, 2, 3), "nearest training sample": (5, 6, 2, 3)}
 
 
 THE_CONDITIONS_BY_HAND = [

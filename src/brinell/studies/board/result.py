@@ -8,19 +8,7 @@ from typing import Any
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import (
-    Code,
-    Curve,
-    Detail,
-    Link,
-    Note,
-    Place,
-    Report,
-    Series,
-    Span,
-    Step,
-    Table,
-)
+from brinell.reports.values import Code, Curve, Detail, Link, Note, Place, Report, Series, Span, Step, Table
 from brinell.studies.board.arrangement import Entry, Figures, Task, slug
 from brinell.studies.result import ReportedResult
 

@@ -5,13 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brinell.analysis.attainable import (
-    attainable,
-    pairs,
-    sentences,
-    smallest_mcnemar,
-    smallest_of_groups,
-)
+from brinell.analysis.attainable import attainable, pairs, sentences, smallest_mcnemar, smallest_of_groups
 from brinell.analysis.compare import Common
 from brinell.analysis.curve import RIGHT, grid
 from brinell.analysis.folder_result import Result

@@ -300,11 +300,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
         ],
         classes=classes,
         parameters=correlation_of(models, at, np.random.default_rng(seed)),
-        notes=[
-            *common.notes,
-            *_notes(sides, models, at),
-            *impossible(len(models), classes, len(common.labels)),
-        ],
+        notes=[*common.notes, *_notes(sides, models, at), *impossible(len(models), classes, len(common.labels))],
     )
 
 

@@ -464,9 +464,7 @@ def _class(errors: _Errors, number: int, index: int, names: list[str]) -> ClassL
 def _level(answers: Answers) -> Level:
     right = answers.pred == answers.label
     return Level(
-        severity=int(answers.severity[0]),
-        accuracy=rate(int(right.sum()), len(answers)),
-        median_l2=float(np.median(answers.l2)),
+        severity=int(answers.severity[0]), accuracy=rate(int(right.sum()), len(answers)), median_l2=float(np.median(answers.l2))
     )
 
 

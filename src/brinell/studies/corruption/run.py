@@ -132,10 +132,7 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
             Piece(
                 name=f"{kind}: severities {levels}",
                 make=functools.partial(corrupt, number, kind),
-                files=(
-                    example_path(number),
-                    *(inputs_path(kind, severity) for severity in plan.severities if plan.request.keep),
-                ),
+                files=(example_path(number), *(inputs_path(kind, severity) for severity in plan.severities if plan.request.keep)),
             )
             for number, kind in enumerate(plan.kinds)
         ),

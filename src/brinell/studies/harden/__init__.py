@@ -8,17 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import (
-    JOINED,
-    AttackSpec,
-    BaseRequest,
-    Budgets,
-    DataSpec,
-    Device,
-    DistanceSpec,
-    ModelSpec,
-    Seed,
-)
+from brinell.engine.request import JOINED, AttackSpec, BaseRequest, Budgets, DataSpec, Device, DistanceSpec, ModelSpec, Seed
 from brinell.studies.kit import Study
 
 TRAINING = "the training: that the recipe makes the stored weights, and the history of its checks"

@@ -220,10 +220,7 @@ def correct_p_values(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def source_results(
-    sources: Sequence[SourceFacts],
-    answers: Mapping[str, Mapping[str, Answers]],
-    cells: Sequence[Cell],
-    models: Sequence[str],
+    sources: Sequence[SourceFacts], answers: Mapping[str, Mapping[str, Answers]], cells: Sequence[Cell], models: Sequence[str]
 ) -> list[SourceResult]:
     """Each source, with its rank among those made here."""
     transferred = {

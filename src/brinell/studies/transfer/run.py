@@ -102,12 +102,7 @@ def make_plan(call: Call) -> TransferPlan:
             "sources": [digest(Path(source.folder) / MANIFEST) for source in sources if source.folder is not None],
         },
         inputs="the data, the weights, a source",
-        facts=TransferFacts(
-            eps=eps,
-            eps_text=budgets.texts[-1],
-            attack=stage.name if stage else None,
-            sources=list(sources),
-        ),
+        facts=TransferFacts(eps=eps, eps_text=budgets.texts[-1], attack=stage.name if stage else None, sources=list(sources)),
     )
 
 

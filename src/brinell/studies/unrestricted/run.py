@@ -99,10 +99,7 @@ def make_plan(call: Call) -> UnrestrictedPlan:
         facts=UnrestrictedFacts(
             judges=[judge.name for judge in plan.more_models.values()],
             target=target,
-            generator=GeneratorFacts(
-                digest=generator.digest(),
-                same_data=generator.facts.data_digest == dataset.digest(),
-            ),
+            generator=GeneratorFacts(digest=generator.digest(), same_data=generator.facts.data_digest == dataset.digest()),
         ),
     )
 
