@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from brinell.analysis.attainable import (
     attainable,
-    count_units,
     sentences,
     smallest_mcnemar,
     smallest_mean,
@@ -63,7 +62,3 @@ def test_eight_groups_and_nine_methods():
     assert sentences([family, family.model_copy(update={"possible": True})]) == [
         "With 8 groups no method can be told from random: 9 comparisons need at least 9. Take 9 or more."
     ]
-
-
-def test_a_sample_without_a_group_counts_as_one():
-    assert count_units(["a", "", "a", "b", ""]) == 4

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _lazy import library
-from brinell.analysis.inference import compare_groups, compare_rates, equivalent, holm, order, significant
-from brinell.core.intervals import Interval
+from brinell.analysis.inference import compare_groups, compare_rates, holm, order, significant
 
 stats = library("scipy.stats")
 
@@ -46,14 +45,6 @@ def test_ranks_follow_from_the_pairs(seed, k):
 @pytest.mark.parametrize(("p", "verdict"), [(0.05, True), (0.0500001, False), (None, False), (0.0, True)])
 def test_significance(p, verdict):
     assert significant(p) is verdict
-
-
-@pytest.mark.parametrize(
-    ("interval", "verdict"),
-    [((-0.05, 0.05), True), ((-0.05, 0.2), False), ((-0.2, 0.05), False), (None, False), ((0.1, 0.1), False)],
-)
-def test_equivalence_needs_the_whole_interval_inside(interval, verdict):
-    assert equivalent(interval and Interval(*interval), 0.1) is verdict
 
 
 @given(st.integers(1, 4), st.integers(2, 9))

@@ -76,9 +76,3 @@ def smallest_mean(n: int) -> float:
 def smallest_of_groups(n: int) -> float:
     """Of two groups of at most `n` samples: all values lie at opposite ends."""
     return float(compare_rates(np.array([0, n]), np.array([n, n])).p[0, 1])
-
-
-def count_units(groups: Iterable[str]) -> int:
-    """Number of groups of related samples; a sample without a group counts as one."""
-    names = list(groups)
-    return len(set(filter(None, names))) + sum(not name for name in names)

@@ -2,18 +2,11 @@
 
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from markupsafe import escape
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from brinell.core import bounded
-from brinell.store.folder import PAGE
 from brinell.store.standing import CLAIMED, RUN_CLAIMED, claimed_names
-
-PAGE_BYTES = 4 * 2**20
-"""A page larger than this is linked and not copied into a notebook."""
 
 
 class Result(BaseModel):
@@ -80,25 +73,3 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
-
-
-class FolderResult(ClaimingResult):
-    """Base of the results of studies that leave a folder with a page."""
-
-    folder: str
-    """The folder."""
-
-    def _repr_html_(self) -> str:
-        """The figures in a line, and the page, as a notebook shows them."""
-        return f"<div><p>{escape(repr(self))}</p>{framed_page(self.folder)}</div>"
-
-
-def framed_page(folder: str) -> str:
-    """The page of a folder, folded, for a notebook; a link alone where it is missing or large."""
-    page = Path(folder) / PAGE
-    link = f"<p>{escape(str(page))}</p>"
-    if not page.is_file() or page.stat().st_size > PAGE_BYTES:
-        return link
-    text = escape(bounded.text(page))
-    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{text}"></iframe>'
-    return f"<details><summary>The page, {escape(str(page))}</summary>{frame}</details>"

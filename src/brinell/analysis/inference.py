@@ -1,9 +1,8 @@
-"""Grounds of what a sentence may say: corrected p-values, orders of objects with ranks, and equivalence.
+"""Grounds of what a sentence may say: corrected p-values, and orders of objects with ranks.
 
 A sentence that names several comparisons needs p-values that are corrected for all of them (Holm 1979). The rank of an object
 follows from its corrected comparisons with all others (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks): with
-probability 0.95 all intervals hold together. That two figures are alike is said only if the interval of their difference lies
-within a margin; otherwise the data do not show it.
+probability 0.95 all intervals hold together.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,13 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brinell.core.intervals import Interval
 from brinell.core.record import Array
 
 LEVEL = 0.05
 """Significance level of every sentence, over all comparisons that it speaks of."""
-EQUIVALENCE = 1 - 2 * LEVEL
-"""Confidence of an interval that must lie within the margin for two figures to count as alike (two one-sided tests)."""
 
 
 def significant(p: float | None) -> bool:
@@ -32,11 +28,6 @@ def holm(p_values: Sequence[float] | Array) -> list[float]:
     adjusted = np.empty(len(p))
     adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * np.arange(len(p), 0, -1), 1.0))
     return [float(value) for value in adjusted]
-
-
-def equivalent(interval: Interval | None, margin: float) -> bool:
-    """True if an interval of confidence `EQUIVALENCE` lies within `margin` of 0."""
-    return interval is not None and -margin < interval.low and interval.high < margin
 
 
 class Place(NamedTuple):

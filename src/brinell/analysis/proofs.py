@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.analysis.curve import RIGHT, UNJUDGED, WRONG, eps_index
+from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import rate
@@ -78,15 +78,6 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
     return result.model_copy(update={"certified": band.certified, "open": band.open, "per_class": classes})
 
 
-def proven_budgets(table: Outcomes) -> dict[int, float]:
-    """The largest budget at which each sample is proven robust, by sample; 0 without a proof."""
-    budgets = dict.fromkeys(table.sample_id.tolist(), 0.0)
-    held = table.outcome.astype(str) == CERTIFIED
-    for sample, eps in zip(table.sample_id[held].tolist(), table.eps[held].tolist(), strict=True):
-        budgets[sample] = max(eps, budgets[sample])
-    return budgets
-
-
 def audit_with_proofs(result: AuditResult, run: Path | str) -> AuditResult:
     """The same for the result of an audit, of which one model was certified."""
     if len(result.models) != 1:
@@ -98,11 +89,3 @@ def _misfit(run: Path | str) -> RequestError:
     """The error about proofs of something else."""
     folder = Path(run) / PROOFS
     return RequestError(f"{folder} holds proofs of other samples, budgets or attacks than those of {run}: take it away")
-
-
-def states_of(table: Outcomes, ids: Array, level: float) -> Array:
-    """(samples,): RIGHT where a sample is proven, WRONG where it is not, UNJUDGED where it could not be valid."""
-    at_level = rows.take(table, np.isclose(table.eps, level, rtol=1e-9, atol=0))
-    outcome = dict(zip(at_level.sample_id.tolist(), at_level.outcome.astype(str).tolist(), strict=True))
-    states = {CERTIFIED: RIGHT, FAILED: UNJUDGED}
-    return np.array([states.get(outcome.get(sample, FAILED), WRONG) for sample in ids.tolist()])

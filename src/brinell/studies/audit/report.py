@@ -84,24 +84,34 @@ class Audit:
     result: AuditResult
 
     @property
+    def models(self) -> list[ModelResult]:
+        """The figures of each model."""
+        return self.result.models
+
+    @property
+    def first(self) -> ModelResult:
+        """The first model, whose budgets and criterion are those of all."""
+        return self.result.models[0]
+
+    @property
     def several(self) -> bool:
         """True if the run has several models, whose tables have a column for the model."""
-        return len(self.result.models) > 1
+        return len(self.models) > 1
 
     @cached_property
     def above(self) -> list[int]:
         """Positions of the budgets above 0."""
-        return [index for index, eps in enumerate(self.result.models[0].eps) if eps > 0]
+        return [index for index, eps in enumerate(self.first.eps) if eps > 0]
 
     @cached_property
     def texts(self) -> list[str]:
         """The budgets above 0 as they were asked."""
-        return [self.result.models[0].eps_text[index] for index in self.above]
+        return [self.first.eps_text[index] for index in self.above]
 
     @cached_property
     def cells(self) -> list[Grid]:
         """The states of each model."""
-        return [grid(self.records, self.run.manifest, model.model) for model in self.result.models]
+        return [grid(self.records, self.run.manifest, model.model) for model in self.models]
 
     @cached_property
     def robust(self) -> list[Any]:
@@ -111,22 +121,21 @@ class Audit:
     @cached_property
     def standing(self) -> Standing | None:
         """None where a model was judged on no sample at some budget."""
-        judged = [rate.n for model in self.result.models for rate in model.robust_accuracy]
+        judged = [rate.n for model in self.models for rate in model.robust_accuracy]
         if not self.above or not min(judged) or len({len(cells.ids) for cells in self.cells}) > 1:
             return None
         clean = np.stack([cells.clean for cells in self.cells])
-        return standing([model.model for model in self.result.models], clean, np.stack(self.robust), self.texts)
+        return standing([model.model for model in self.models], clean, np.stack(self.robust), self.texts)
 
     @property
     def at(self) -> int:
         """Position of the budget at which models and classes are told apart."""
-        return self.above[self.standing.at] if self.standing else len(self.result.models[0].eps) - 1
+        return self.above[self.standing.at] if self.standing else len(self.first.eps) - 1
 
     @property
     def quantity(self) -> str:
         """Name of the rates over budgets."""
-        first = self.result.models[0]
-        return "robust accuracy" if first.meaning is None else first.robust_accuracy[-1].quantity
+        return "robust accuracy" if self.first.meaning is None else self.first.robust_accuracy[-1].quantity
 
     def labelled(self, model: ModelResult, *cells: v.Cell) -> list[v.Cell]:
         """A row of a table; it begins with the model where there are several."""
@@ -138,8 +147,7 @@ class Audit:
 
     def sentences(self) -> Iterator[str]:
         """The figure and whether to believe it or who leads, the weakest class, and the checks."""
-        models = self.result.models
-        first = models[0]
+        first, models = self.first, self.models
         if not self.several:
             yield first.verdict
         elif self.standing:
@@ -148,44 +156,38 @@ class Audit:
             yield from (f"{model.model}: {model.verdict}" for model in models)
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}; the share that does not meet it is not robust accuracy."
-        if not self.several:
-            if len(first.per_class) > 1:
-                yield weakest_classes(first, self.at)
+        if self.several:
+            yield from filter(None, [common_weakness(models, self.at)])
+            failing = [model for model in models if any(check.passed is False for check in model.checks)]
+            yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
+        else:
+            yield from [weakest_classes(first, self.at)] if len(first.per_class) > 1 else []
             yield summary(first.checks)
-        for model in models:
-            for entry in model.detectors or ():
-                name = f"{model.model}, {entry.detector}" if self.several else entry.detector
-                adaptive = percent(entry.adaptive.value if entry.adaptive else None)
-                yield f"{name}: {percent(entry.static.value)} with the detector, {adaptive} against attacks that know it."
-        if not self.several:
-            return
-        if common := common_weakness(models, self.at):
-            yield common
-        failing = [model for model in models if any(check.passed is False for check in model.checks)]
-        yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
+        for entry in [entry for model in models for entry in model.detectors or ()]:
+            adaptive = percent(entry.adaptive.value if entry.adaptive else None)
+            figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"
+            yield f"{entry.model}, {entry.detector}: {figures}."
 
     def notes(self) -> Iterator[v.Note]:
         """Qualifications."""
-        manifest, first = self.run.manifest, self.result.models[0]
-        for model in self.result.models:
+        manifest, first = self.run.manifest, self.first
+        for model in self.models:
             yield from self._notes_on(model, f"{model.model}: " if self.several else "")
         if recommended := manifest.get("recommended"):
             least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
             origin = f"{recommended['by']} ({', '.join(recommended['conditions'])}): {least} to {most}, median {median}"
-            without = f"; {counted(recommended['without'], 'sample')} without a sound eps were not attacked"
-            without = without if recommended["without"] else ""
-            yield v.Note("recommended", "note", f"Budgets are multiples of the eps recommended by {origin}{without}.")
+            without = f"{counted(recommended['without'], 'sample')} without a sound eps were not attacked"
+            yield v.Note("recommended", "note", f"Budgets are multiples of the eps recommended by {origin}; {without}.")
         if surrogates := manifest.get("surrogates", []):
-            passes = sum(stage.surrogate_passes for model in self.result.models for stage in model.stages)
+            passes = sum(stage.surrogate_passes for model in self.models for stage in model.stages)
             own = [model["name"] for model in manifest["models"] if model["digest"] in {entry["digest"] for entry in surrogates}]
             names = listed([entry["name"] for entry in surrogates])
             text = f"Attacks followed gradients of {names} in {whole(passes)} passes, which are no queries."
             yield v.Note("surrogates", "note", text + (f" The figures of {listed(own)} are white-box." if own else ""))
         if small := sum(c.n < FEW for c in first.per_class):
             classes = counted(len(first.per_class), "class", "classes")
-            yield v.Note(
-                "small-classes", "note", f"{small} of {classes} have fewer than {FEW} samples: their intervals are wide."
-            )
+            text = f"{small} of {classes} have fewer than {FEW} samples: their intervals are wide."
+            yield v.Note("small-classes", "note", text)
         if empty := first.classes_without_samples:
             text = f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about them."
             yield v.Note("no-samples", "warn", text)
@@ -193,11 +195,8 @@ class Audit:
     def _notes_on(self, model: ModelResult, name: str) -> Iterator[v.Note]:
         missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
         if missing:
-            yield v.Note(
-                "missing",
-                "stop",
-                f"{name}{whole(missing)} of {counted(model.n, 'sample')} could not be judged and are in no rate.",
-            )
+            text = f"{whole(missing)} of {counted(model.n, 'sample')} could not be judged and are in no rate."
+            yield v.Note("missing", "stop", name + text)
         if model.verdict_notes:
             yield v.Note("checks", "warn", name + " ".join(model.verdict_notes))
         codes = {check.code for check in model.checks}
@@ -211,13 +210,11 @@ class Audit:
 
     def curve(self) -> v.Curve:
         """Rates over the budgets, from the clean inputs; of a certified model with what is proven below."""
-        first, models = self.result.models[0], self.result.models
+        first, models = self.first, self.models
         series = [v.Series(name=model.model, points=_points(model), band=len(models) < 4) for model in models]
         if first.certified is not None:
-            series = [
-                replace(series[0], name="attacked"),
-                v.Series(name="proven", points=[(rate.eps, rate) for rate in first.certified]),
-            ]
+            proven = v.Series(name="proven", points=[(rate.eps, rate) for rate in first.certified])
+            series = [replace(series[0], name="attacked"), proven]
         title = f"{capital(self.quantity)} over eps, with 95 % intervals"
         axis = f"budget eps ({distance(first.distance)})"
         return v.Curve(title=title, series=series, ticks=_ticks(first), axis=axis, fill=first.certified is not None)
@@ -225,7 +222,7 @@ class Audit:
     def models_table(self) -> v.Table:
         """Rates, place, where half is lost and checks of each model."""
         rows: list[list[v.Cell]] = []
-        for number, model in enumerate(self.result.models):
+        for number, model in enumerate(self.models):
             half = (model.clean_accuracy.value or 0.0) / 2
             rates = [model.robust_accuracy[index] for index in self.above]
             lost = [text for rate, text in zip(rates, self.texts, strict=True) if rate.value is not None and rate.value < half]
@@ -243,24 +240,17 @@ class Audit:
             )
         return v.Table(
             title="The models side by side",
-            columns=[
-                "model",
-                "clean",
-                *self.texts,
-                "place",
-                "half lost at",
-                "checks",
-            ],
+            columns=["model", "clean", *self.texts, "place", "half lost at", "checks"],
             rows=rows,
             name="robust_accuracy",
-            text=f"Places at {self.result.models[0].eps_text[self.at]} by the paired test; checks passed/failed/not made.",
+            text=f"Places at {self.first.eps_text[self.at]} by the paired test; checks passed/failed/not made.",
             heat=True,
             terminal=True,
         )
 
     def budgets_table(self) -> v.Table:
         """Rates at each budget, with the weakest class."""
-        (model,) = self.result.models
+        (model,) = self.models
         columns: dict[str, Sequence[v.Cell]] = {"eps": model.eps_text, self.quantity: model.robust_accuracy}
         if model.quantised_robust_accuracy is not None:
             columns["after rounding"] = model.quantised_robust_accuracy
@@ -288,7 +278,7 @@ class Audit:
 
     def class_tables(self, anchors: Mapping[tuple[int, int], str]) -> Iterator[v.Table]:
         """Classes by budget, the weakest first; of several models also by model, at one budget; and the drops as a file."""
-        models, first = self.result.models, self.result.models[0]
+        models, first = self.models, self.first
         by_class: dict[int, dict[int, ClassResult]] = {}
         for number, model in enumerate(models):
             for c in model.per_class:
@@ -340,10 +330,8 @@ class Audit:
         """By model and class the anchor of the first example; the examples, the first of each model before the others."""
         anchors: dict[tuple[int, int], str] = {}
         shown: list[tuple[int, v.Example]] = []
-        for number, model in enumerate(self.result.models):
-            for position, (label, example) in enumerate(
-                examples(self.run, self.records, model.model, models=len(self.result.models))
-            ):
+        for number, model in enumerate(self.models):
+            for position, (label, example) in enumerate(examples(self.run, self.records, model.model, models=len(self.models))):
                 anchors.setdefault((number, label), example.anchor)
                 caption = f"{model.model}: {example.caption}" if self.several else example.caption
                 shown.append((position, replace(example, caption=caption)))
@@ -351,14 +339,14 @@ class Audit:
         text = "The closest of each class, among the samples whose clean input the run keeps. "
         text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
         if not shown:
-            successes = any(model.distributions[0].successes for model in self.result.models)
+            successes = any(model.distributions[0].successes for model in self.models)
             text = "No kept sample was broken; the others are in arrays/." if successes else "No adversarial input was found."
         return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
 
     def stages_table(self) -> v.Table:
         """What each attack left and cost; attacks without work are one number."""
         rows, idle = list[list[v.Cell]](), set[str]()
-        for model in self.result.models:
+        for model in self.models:
             before = model.clean_accuracy.value
             for stage in model.stages:
                 if not (stage.forwards or stage.backwards):
@@ -371,7 +359,7 @@ class Audit:
                 rows.append(self.labelled(model, name, *figures, *costs))
                 before = before if after is None else after
         rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
-        budget = self.result.models[0].eps_text[self.at]
+        budget = self.first.eps_text[self.at]
         return v.Table(
             title="The attacks, stage by stage",
             columns=self.columns("after", self.quantity, "change, points", "broken first", "forwards", "backwards", "seconds"),
@@ -385,7 +373,7 @@ class Audit:
         """Every check, the failed ones first."""
         rows: list[list[v.Cell]] = []
         for state, outcome in ((False, "failed"), (None, "not made"), (True, "passed")):
-            for model in self.result.models:
+            for model in self.models:
                 for check in (check for check in model.checks if check.passed is state):
                     kind = float if check.code == Code.MISMATCH else v.Percent
                     figures = [None if value is None else kind(value) for value in (check.figure, check.limit)]
@@ -407,7 +395,7 @@ class Audit:
             for budget, text in enumerate(self.texts):
                 pair = paired(self.robust[i][:, budget], self.robust[j][:, budget], 0.0)
                 p, change = self.standing.orders[budget].p[i, j], v.Points(pair.difference, pair.low, pair.high)
-                names = [self.result.models[number].model for number in (i, j)]
+                names = [self.models[number].model for number in (i, j)]
                 rows.append([*names, text, change, pair.only_a, pair.only_b, v.PValue(float(p))])
         text = "On the same samples, in points; p of McNemar's exact test, corrected for all pairs of a budget (Holm)."
         columns = ["A", "B", "eps", "A − B", "only A robust", "only B robust", "p"]
@@ -420,7 +408,7 @@ class Audit:
         labels = {stage["name"]: stage_title(stage) for stage in self.run.manifest["stages"]}
         rows, bars, within = list[list[v.Cell]](), list[v.Bars](), list[list[v.Cell]]()
         norm = str(self.run.manifest["distance"])
-        for style, (model, cells) in enumerate(zip(self.result.models, self.cells, strict=True)):
+        for style, (model, cells) in enumerate(zip(self.models, self.cells, strict=True)):
             name = f"{model.model}: " if self.several else ""
             for d in model.distributions:
                 if d.of == "distance" or d.successes:
@@ -440,7 +428,7 @@ class Audit:
         columns = self.columns("measure", "broken", "robust", "10 % broken by", "median", "90 % broken by")
         yield v.Table(title="Distance and queries", columns=columns, rows=rows, name="distributions", text=text, folded=True)
         if within:
-            title = f"Broken within so many queries at {self.result.models[0].eps_text[-1]}"
+            title = f"Broken within so many queries at {self.first.eps_text[-1]}"
             text = "Attacks without gradients on every sample that was right from the start; every query counts."
             columns = self.columns("attack", "queries", "broken")
             yield v.Table(title=title, columns=columns, rows=within, name="queries", text=text, folded=True)

@@ -82,13 +82,7 @@ def _thresholds(conditions: Sequence[str]) -> dict[str, float]:
 
 
 def carry_out_plan(
-    plan: Plan,
-    folder: Path,
-    progress: Progress,
-    *,
-    command: str,
-    resume: bool,
-    pool: Pool | Channel | None = None,
+    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, pool: Pool | Channel | None = None
 ) -> Audit:
     """Run an audit that is planned, and write its report.
 
