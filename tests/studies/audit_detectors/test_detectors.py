@@ -16,7 +16,7 @@ from brinell.studies.kit import Call
 from brinell.studies.result import Folder
 
 NAMES = ["background", "mahalanobis"]
-SETTINGS = {"samples": 30, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=5"], "detector_data": "digits?split=train"}
+SETTINGS = {"samples": 12, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=5"], "detector_data": "digits?split=train"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_rows_add_up(audit):
     assert brinell.open(audit.folder).models == audit.models and "detectors" in audit.payload()
     for entry in model.detectors:
         of_detector = rows.take(scores, scores.detector == entry.detector)
-        assert entry.robust.n == 30 and entry.robust.k == model.robust_accuracy[-1].k
+        assert entry.robust.n == 12 and entry.robust.k == model.robust_accuracy[-1].k
         assert entry.robust.k <= entry.static.k and entry.adaptive.k <= entry.static.k
         alarms = of_detector.score > entry.threshold
         unnoticed = of_detector.fooled & ~alarms & (of_detector.attack != "clean")
@@ -58,7 +58,7 @@ def test_evading_inputs_are_what_the_rows_say(audit):
 
 
 def test_thresholds_keep_the_rate_of_false_alarms(audit, tmp_path):
-    settings = {"run": audit.folder, "data": "digits", "model": "digits-cnn", "train": "digits?split=train", "samples": 30}
+    settings = {"run": audit.folder, "data": "digits", "model": "digits-cnn", "train": "digits?split=train", "samples": 12}
     request = DetectorsRequest(**settings, detector="mahalanobis", fpr=0.2, fit=200)
     plan = make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"))
     suspicion, threshold = _fit(plan, request, "digits-cnn", "mahalanobis")
@@ -104,8 +104,8 @@ def test_rates_follow_from_rows_of_two_models():
 
 def test_an_honest_folder_verifies_and_a_finished_run_gets_detectors(audit, tmp_path):
     out = tmp_path / "run"
-    brinell.audit("digits-cnn", "digits", samples=10, eps="0.3", attack="fgsm", out=out)
-    again = {"samples": 10, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
+    brinell.audit("digits-cnn", "digits", samples=5, eps="0.3", attack="fgsm", out=out)
+    again = {"samples": 5, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
     brinell.audit("digits-cnn", "digits", **again, out=out, resume=True)
     assert brinell.verify(out).passed
 

@@ -53,7 +53,7 @@ def test_final_boxes_are_attacked_by_their_scores(tmp_path):
     result = brinell.audit(Final(), data(), eps=[0.5], attack="square?steps=25", out=tmp_path / "run")
     assert values(result, "missed")[-1] > 0
     assert any("attacks ask it for scores" in note for note in result.notes)
-    with pytest.raises(BrinellError, match="pgd needs gradients, and Final gives scores only"):
+    with pytest.raises(BrinellError, match="pgd cannot attack Final: it needs gradients"):
         brinell.audit(Final(), data(), eps=[0.1], attack="pgd", out=tmp_path / "other")
 
 

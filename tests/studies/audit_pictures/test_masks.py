@@ -114,12 +114,13 @@ BAD_REQUESTS = [
     ({"criterion": "gone:cat"}, "there is no class 'cat'"),
     ({"norm": "l1"}, "are attacked in linf or l2"),
     ({"targeted": "1"}, "targeted"),
+    ({"precision": "tf32"}, "precision"),
     ({"dry_run": True}, "dry.run"),
     ({"model": [Threshold(), Threshold()]}, "one by one"),
     ({"eps": "0"}, "names no budget above 0"),
     ({"attack": "standard"}, "is a cascade for models that answer one class"),
     ({"attack": "sea?loss=ce"}, "has steps alone"),
-    ({"attack": "sparse-rs"}, "does not work on pictures in linf"),
+    ({"attack": "sparse-rs"}, "cannot attack Threshold: it works in"),
 ]
 
 

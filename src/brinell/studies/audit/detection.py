@@ -35,7 +35,7 @@ def check(call: Call, plan: Plan) -> None:
 def measure(call: Call, plan: Plan, folder: Path) -> None:
     """Measure the detectors on a finished audit, in a folder within its own."""
     request, options = plan.request, call.options
-    settings = {name: getattr(request, name) for name in ("data", "model", "seed", "batch_size", "device")}
+    settings = {name: getattr(request, name) for name in ("data", "model", "seed", "device")}
     settings |= {"run": str(folder), "samples": as_many(request.samples, len(plan.ids)), "train": options.detector_data}
     inputs = {"train" if name == "detector_data" else name: dataset for name, dataset in call.datasets.items()}
     carry_out(

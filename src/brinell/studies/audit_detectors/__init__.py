@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, Folder, ModelSpec, SampleCount, Seed
+from brinell.engine.request import BaseRequest, DataSpec, Device, Folder, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
 
 FOLDER = "detectors"
@@ -39,7 +39,6 @@ class DetectorsRequest(BaseRequest):
     samples: SampleCount = None
     """The number of samples of the run."""
     seed: Seed = 0
-    batch_size: BatchSize = 128
     device: Device = "auto"
 
 

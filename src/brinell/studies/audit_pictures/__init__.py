@@ -12,7 +12,6 @@ STUDY = Study(
     verb="audit pictures",
     request=Request,
     options=AuditOptions,
-    run="run:carry_out",
     plan="run:make_plan",
     pieces="run:pieces",
     rows="result:Answers",

@@ -18,20 +18,20 @@ from brinell import plugins
 from brinell.core.contracts import Attack, reach_of
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size
 from brinell.engine.attack_names import ALIASES, CASCADES
+from brinell.engine.cascade import Stage
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import open_distance
+from brinell.engine.plan import open_distance, skip_reason
 from brinell.engine.request import Request
 from brinell.engine.tasks import SEA, SHOWN, BoxTask, Task, open_task
 from brinell.store import rows
 from brinell.store.files import write_arrays
-from brinell.studies import work
+from brinell.studies.audit.request import AuditOptions
 from brinell.studies.audit_pictures.result import PIECE, Answers, PicturesFacts, inputs_path
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.work import open_plan
@@ -44,8 +44,8 @@ FAST = ("fast",)
 """The attack of an audit if nobody names one: here the usual one of the task."""
 LOSSES, SEA_STEPS = ("masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical"), "25"
 """The losses of `sea`, and the steps of each if it names no number."""
-OF_CLASSES = ("surrogate", "targeted", "reject_class")
-"""Settings of an audit that are about one class for each input."""
+OF_CLASSES = ("surrogate", "targeted", "reject_class", "precision")
+"""Settings that only an audit of classes has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +64,13 @@ class PicturesPlan(Plan):
     """Forward evaluations that each attack may spend on a picture at each budget."""
 
 
-def carry_out(call: Call) -> Any:
-    """Audit, unless an option asks for what masks and boxes do not have.
-
-    Raises:
-        RequestError: it does, or the request cannot be carried out.
-    """
-    for name in type(call.options).model_fields:
-        if getattr(call.options, name) != type(call.options).model_fields[name].default:
-            raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
-    return work.carry_out(call)
-
-
 def make_plan(call: Call) -> PicturesPlan:
     """Open the data and the model, and refuse what cannot be carried out."""
     request: Request = call.request
-    for name in OF_CLASSES:
-        if getattr(request, name):
-            raise RequestError(f"data with masks or boxes have no {option(name)}, which is about one class: leave it out")
+    for given, names in ((request, OF_CLASSES), (call.options, AuditOptions.model_fields)):
+        for name in names if given is not None else ():
+            if getattr(given, name) != type(given).model_fields[name].default:
+                raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
     check_norm(request.norm)
     levels, texts = budgets_of(request.eps or BUDGETS[request.norm])
     plan: Plan = open_plan(call, usual_samples=SAMPLES)
@@ -164,18 +153,10 @@ def attacks_of(specs: tuple[str, ...], task: Task, norm: str) -> dict[str, Attac
 def _attack(spec: str, task: Task, norm: str) -> Attack:
     name, _, options = plugins.parse(spec)
     if ALIASES.get(name, name) in CASCADES:
-        raise RequestError(
-            f"{name} is a cascade for models that answer one class: take {SEA}, or name attacks such as pgd or square"
-        )
+        raise RequestError(f"{name} is a cascade for models that answer one class: take {SEA}, or attacks such as pgd or square")
     attack: Attack = plugins.build("attack", name, options)
-    access = task.model.access
-    if attack.access > access:
-        raise RequestError(
-            f"{name} needs {attack.access.name.lower()}, and {task.model.name} gives {access.name.lower()} only: take "
-            + ("square, which needs scores only" if access == Access.SCORES else "hop-skip-jump, which needs labels only")
-        )
-    if norm not in attack.distances or "image" not in attack.domains:
-        raise RequestError(f"{name} does not work on pictures in {norm}: take apgd-map, pgd, square or rlab")
+    if reason := skip_reason(Stage(name=spec, plugin=name, attack=attack), task.model, open_distance(norm)):
+        raise RequestError(f"{name} cannot attack {task.model.name}: {reason}; take {SEA}, pgd, square (by scores) or rlab")
     return attack
 
 
