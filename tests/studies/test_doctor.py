@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core import gpu
 from brinell.studies.doctor import run as doctor
@@ -47,9 +46,9 @@ def test_every_extra_has_a_purpose_and_a_line_in_the_guide(root):
 
 def test_requirements_are_those_of_the_project(root):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    packages = {package.name: (package.needed, extra) for package, extra in doctor._requirements() if extra is None}
+    packages = {package.name: package.needed for package in doctor.find_packages() if package.extra is None}
     expected = dict(re.match(r"([A-Za-z0-9_-]+)>=([0-9.]+)", text).groups() for text in project["dependencies"])
-    assert {name: needed for name, (needed, _) in packages.items()} == expected
+    assert packages == expected
 
 
 def test_torch_is_not_imported():
@@ -82,34 +81,12 @@ def test_gpus(monkeypatch, tmp_path, capsys):
     ]
 
 
-def test_what_is_missing_for_which_kind(monkeypatch, capsys):
-    """Each kind names exactly the extra that its own refusal names."""
-    extras = {name: [package.name for package, extra in doctor._requirements() if extra == name] for name in doctor.PURPOSES}
-    kinds = {(kind, name): doctor.extras_of(kind, name) for kind in ("model", "dataset") for name in plugins.names(kind)}
-    for lost in (set(extras), {"onnx"}):
-        with monkeypatch.context() as patch:
-            without(patch, *(package for extra in lost for package in extras[extra]))
-            answer = state(capsys)
-        for extra in lost:
-            assert not next(entry for entry in answer["extras"] if entry["name"] == extra)["ready"]
-            waiting = {(entry["kind"], entry["name"]) for entry in answer["kinds"] if extra in entry["missing"]}
-            assert waiting == {pair for pair, needed in kinds.items() if extra in needed}
-    needs = {
-        "onnx": {"onnx"},
-        "timm": {"vision"},
-        "torchvision": {"vision"},
-        "hf": {"hf"},
-        "torch": set(),
-        "sklearn": {"sklearn"},
-    }
-    assert {name: doctor.extras_of("model", name) for name in needs} == needs
-
-
 def test_lines_name_the_remedy(monkeypatch, capsys):
     without(monkeypatch, "onnxruntime", "wfdb")
     assert cli(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert "onnx needs pip install 'brinell[onnx]'" in text and "wfdb needs pip install 'brinell[ecg]'" in text
+    for extra in ("onnx", "ecg"):
+        assert re.search(rf"missing   {extra} .* \(pip install 'brinell\[{extra}\]'\)", text)
     assert "GiB free" in text and "cpu" in text and "processors" in text
 
 
@@ -117,7 +94,8 @@ def test_a_needed_package_that_is_too_old(monkeypatch, capsys):
     versions = {"numpy": "1.26.4", "torch": "2.2.0+cpu"}
     without(monkeypatch, versions=versions)
     answer = state(capsys, code=1)
-    assert {package["name"] for package in answer["packages"] if not package["ready"]} == set(versions)
+    needed = [package for package in answer["packages"] if package["extra"] is None]
+    assert {package["name"] for package in needed if not package["ready"]} == set(versions)
 
 
 def test_versions(monkeypatch):
@@ -125,15 +103,5 @@ def test_versions(monkeypatch):
     ready = {}
     for version in versions:
         without(monkeypatch, versions={"torch": version})
-        ready[version] = doctor._package("torch", "2.11").ready
+        (ready[version],) = (package.ready for package in doctor.find_packages() if package.name == "torch")
     assert ready == versions
-
-
-def test_shared_data(tmp_path, monkeypatch, capsys):
-    (tmp_path / "mnist").mkdir()
-    monkeypatch.setenv("BRINELL_SHARED", str(tmp_path))
-    (disk,) = (disk for disk in state(capsys)["disks"] if disk["purpose"] == "shared data")
-    assert disk["content"] == ["mnist"] and disk["free_bytes"] > 0
-    monkeypatch.setenv("BRINELL_SHARED", str(tmp_path / "none"))
-    (disk,) = (disk for disk in state(capsys)["disks"] if disk["purpose"] == "shared data")
-    assert not disk["exists"] and disk["free_bytes"] is None

@@ -9,7 +9,7 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlanResult
-from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
+from brinell.studies.doctor.result import DeviceFacts, DoctorResult, Package
 from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
@@ -114,25 +114,15 @@ def test_a_plan():
 
 
 def test_an_installation():
-    packages = [PackageResult(name=name, needed="1", version=version, ready=ready) for name, version, ready in PACKAGES]
+    packages = [
+        Package(name=name, needed="1", version=version, ready=ready, extra=extra)
+        for (name, version, ready), extra in zip([*PACKAGES, *PACKAGES], [None, None, None, "onnx", "ecg", "ecg"], strict=True)
+    ]
     result = DoctorResult(
         brinell="0.1", python="3.11", platform="Linux", packages=packages, processors=7, auto="cuda:0",
-        extras=[
-            ExtraResult(name="onnx", purpose="networks", packages=packages[:1], ready=True),
-            ExtraResult(name="ecg", purpose="records", packages=packages[1:], ready=False),
-        ],
-        kinds=[
-            KindResult(kind="model", name="torch", missing=[]),
-            KindResult(kind="model", name="hf", missing=["hf", "vision"]),
-            KindResult(kind="dataset", name="npz", missing=[]),
-            KindResult(kind="dataset", name="wfdb", missing=["ecg"]),
-        ],
-        devices=[DeviceResult(name="cpu", text="a processor"), DeviceResult(name="cuda:0", text="a GPU")],
-        threads={"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": None},
-        disks=[
-            DiskResult(purpose="runs", folder="/runs", exists=True, free_bytes=5 * 2**30, content=[]),
-            DiskResult(purpose="shared data", folder="/data", exists=False, free_bytes=None, content=["mnist", "ecg"]),
-        ],
+        purposes={"onnx": "networks", "ecg": "records"}, threads={"OMP_NUM_THREADS": "3"},
+        free_bytes={"runs in /runs": 5 * 2**30},
+        devices=[DeviceFacts(name="cpu", text="a processor"), DeviceFacts(name="cuda:0", text="a GPU")],
     )  # fmt: skip
     approve("doctor", "\n".join(result.lines()), masks={})
 

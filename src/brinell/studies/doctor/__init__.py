@@ -1,4 +1,4 @@
-"""Show versions, devices, threads and disk, and which extra is missing for which kind of model and data.
+"""Show versions, devices, threads and disk, and which extras are there.
 
 It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is missing or too old.
 """

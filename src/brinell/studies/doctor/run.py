@@ -1,6 +1,5 @@
 """Finds out the state of an installation without torch, unless there is a GPU to ask it about."""
 
-import ast
 import os
 import platform
 import re
@@ -11,10 +10,9 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from brinell import plugins
 from brinell.core.gpu import has_gpu
 from brinell.core.version import VERSION
-from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
+from brinell.studies.doctor.result import DeviceFacts, DoctorResult, Package
 from brinell.studies.kit import Call
 
 PURPOSES = {
@@ -33,59 +31,46 @@ PURPOSES = {
 """The purpose of each extra; an extra that is missing here is for developers, or a sum of others."""
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?")
 """A requirement of the package's metadata: name, oldest version, extra."""
-EXTRA = re.compile(r"brinell\[([a-z]+)\]")
-"""How a plug-in names the extra that it asks for."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
 FIRST_WITH_TF32 = 8
 """The first compute capability of NVIDIA with TF32."""
-SHARED = "BRINELL_SHARED"
-"""The variable that names the folder of shared data."""
 
 
 def carry_out(call: Call) -> DoctorResult:
     """Find out the state of the installation."""
-    requirements = _requirements()
-    extras = [_extra(name, [package for package, extra in requirements if extra == name]) for name in PURPOSES]
-    missing = {extra.name for extra in extras if not extra.ready}
-    devices = _devices()
+    devices = find_devices()
+    folders = {"runs": Path("runs") if Path("runs").is_dir() else Path(), "temporary files": Path(tempfile.gettempdir())}
     return DoctorResult(
         brinell=VERSION,
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
-        packages=[package for package, extra in requirements if extra is None],
-        extras=extras,
-        kinds=[
-            KindResult(kind=kind, name=name, missing=sorted(missing & extras_of(kind, name)))
-            for kind in ("model", "dataset")
-            for name in plugins.names(kind)
-        ],
+        packages=find_packages(),
+        purposes=PURPOSES,
         devices=devices,
         auto=next((device.name for device in devices if device.name.startswith("cuda")), "cpu"),
         processors=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
-        threads={name: os.environ.get(name) for name in LIMITS},
-        disks=_disks(),
+        threads={name: os.environ[name] for name in LIMITS if os.environ.get(name)},
+        free_bytes={f"{purpose} in {folder.absolute()}": shutil.disk_usage(folder).free for purpose, folder in folders.items()},
     )
 
 
-def _requirements() -> list[tuple[PackageResult, str | None]]:
+def find_packages() -> list[Package]:
     """The packages in the metadata of Brinell, each with the extra that brings it."""
     try:
         texts = metadata.requires("brinell") or []
     except metadata.PackageNotFoundError:  # run from its sources
         texts = []
-    matches = [match for text in texts if (match := REQUIREMENT.match(text)) is not None and match[1] != "brinell"]
-    return [(_package(match[1], match[2] or ""), match[3]) for match in matches]
-
-
-def _package(name: str, needed: str) -> PackageResult:
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        version = None
-    return PackageResult(
-        name=name, needed=needed, version=version, ready=version is not None and _numbers(version) >= _numbers(needed)
-    )
+    packages = []
+    for match in filter(None, map(REQUIREMENT.match, texts)):
+        name, needed, extra = match.groups()
+        if name != "brinell" and (extra is None or extra in PURPOSES):
+            version = None
+            with suppress(metadata.PackageNotFoundError):
+                version = metadata.version(name)
+            ready = version is not None and _numbers(version) >= _numbers(needed or "")
+            packages.append(Package(name=name, needed=needed or "", version=version, ready=ready, extra=extra))
+    return packages
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -93,67 +78,24 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
-def _extra(name: str, packages: list[PackageResult]) -> ExtraResult:
-    return ExtraResult(
-        name=name, purpose=PURPOSES[name], packages=packages, ready=bool(packages) and all(package.ready for package in packages)
-    )
-
-
-def extras_of(kind: str, name: str) -> set[str]:
-    """The extras that a plug-in of ours asks for, by its source and that of the files that serve it; none is imported."""
-    folder = Path(plugins.__file__).parent / plugins.FOLDERS[kind].removeprefix("brinell.")
-    file = folder / f"{name.replace('-', '_')}.py"
-    if not file.is_file():
-        return set()
-    source = file.read_text(encoding="utf-8")
-    prefix = f"brinell.{folder.name}._"
-    modules = [node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
-    neighbours = [folder / f"_{module.removeprefix(prefix)}.py" for module in modules if module.startswith(prefix)]
-    return {extra for path in (file, *neighbours) for extra in EXTRA.findall(path.read_text(encoding="utf-8"))}
-
-
-def _devices() -> list[DeviceResult]:
+def find_devices() -> list[DeviceFacts]:
     """The devices of torch, which is imported only where the system knows a GPU."""
-    processor = DeviceResult(name="cpu", text=platform.processor() or platform.machine())
+    processor = platform.processor() or platform.machine()
     if not has_gpu() and (sys.platform, platform.machine()) != ("darwin", "arm64"):
-        return [processor]
+        return [DeviceFacts(name="cpu", text=processor)]
     import torch
 
+    devices = [DeviceFacts(name="cpu", text=processor)]
     if torch.backends.mps.is_available():
-        return [processor, DeviceResult(name="mps", text="the GPU of this machine, without float64", tf32=False)]
+        return [*devices, DeviceFacts(name="mps", text="the GPU of this machine, without float64")]
     if not torch.cuda.is_available():
-        return [DeviceResult(name="cpu", text=f"{processor.text}; torch {torch.__version__} cannot use the GPU of this machine")]
-    return [processor, *map(_gpu, range(torch.cuda.device_count()))]
-
-
-def _gpu(number: int) -> DeviceResult:
-    """A GPU that torch calls cuda."""
-    import torch
-
-    gpu, free = torch.cuda.get_device_properties(number), None
-    with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
-        free = torch.cuda.mem_get_info(number)[0]
-    return DeviceResult(
-        name=f"cuda:{number}",
-        text=f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB",
-        free_bytes=free,
-        tf32=torch.version.hip is None and gpu.major >= FIRST_WITH_TF32,
-    )
-
-
-def _disks() -> list[DiskResult]:
-    """The folders that runs write to, and that of shared data if one is named."""
-    folders = {"runs": Path("runs") if Path("runs").is_dir() else Path(), "temporary files": Path(tempfile.gettempdir())}
-    disks = [_disk(purpose, folder, ()) for purpose, folder in folders.items()]
-    if shared := os.environ.get(SHARED):
-        path = Path(shared).expanduser()
-        names = sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
-        disks.append(_disk("shared data", path, names))
-    return disks
-
-
-def _disk(purpose: str, folder: Path, content: list[str] | tuple[str, ...]) -> DiskResult:
-    """A folder and its free space."""
-    exists = folder.is_dir()
-    free = shutil.disk_usage(folder).free if exists else None
-    return DiskResult(purpose=purpose, folder=str(folder.absolute()), exists=exists, free_bytes=free, content=list(content))
+        return [DeviceFacts(name="cpu", text=f"{processor}; torch {torch.__version__} cannot use the GPU of this machine")]
+    for number in range(torch.cuda.device_count()):
+        gpu, free = torch.cuda.get_device_properties(number), ""
+        with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
+            free = f", {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} GiB free"
+        coarse = torch.version.hip is None and gpu.major >= FIRST_WITH_TF32
+        words = "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
+        text = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB{free}; {words}"
+        devices.append(DeviceFacts(name=f"cuda:{number}", text=text))
+    return devices
