@@ -27,9 +27,6 @@ class CorruptRequest(BaseRequest):
     """A severity, 1 to 5."""
     reference: str | None = None
     """The model whose errors divide the mean corruption error: the name of one of --model. Default: none, and no such mean."""
-    keep: bool = False
-    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data npz:FILE
-    reads them."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     seed: Seed = 0

@@ -4,7 +4,6 @@ Hendrycks & Dietterich 2019, section 4.2: CE is the sum of a model's errors over
 mCE its mean over the fifteen kinds; the relative ones first subtract the errors on clean inputs from both.
 
 examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted at the largest severity
-set/KIND/*.npz            the corrupted inputs, a file for each severity, with --keep
 """
 
 from collections.abc import Iterator

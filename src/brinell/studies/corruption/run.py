@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -22,7 +21,7 @@ from brinell.core.streams import Streams
 from brinell.distortions._shared import suite_of
 from brinell.rlab.distort import SEVERITIES, distorted
 from brinell.store import rows
-from brinell.store.files import write_arrays, write_atomically
+from brinell.store.files import write_arrays
 from brinell.studies import work
 from brinell.studies.corruption import CorruptRequest
 from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path, families
@@ -116,8 +115,6 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
         parts: list[Answers] = []
         for severity in plan.severities:
             corrupted_x = corrupt_inputs(plan, plan.kinds[kind], kind, severity, x())
-            if plan.request.keep:
-                _save_inputs(plan, plan.folder / inputs_path(kind, severity), corrupted_x)
             size = l2(corrupted_x - x()).cpu().numpy()
             for name, model in plan.models.items():
                 parts.append(_rows(plan, name, kind, severity, _classes(plan, model, corrupted_x), l2=size))
@@ -132,16 +129,11 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
             Piece(
                 name=f"{kind}: severities {levels}",
                 make=functools.partial(corrupt, number, kind),
-                files=(example_path(number), *(inputs_path(kind, severity) for severity in plan.severities if plan.request.keep)),
+                files=(example_path(number),),
             )
             for number, kind in enumerate(plan.kinds)
         ),
     ]
-
-
-def inputs_path(kind: str, severity: int) -> str:
-    """Path of the stored inputs, relative to the folder."""
-    return f"set/{kind.replace(':', '-')}/{severity}.npz"
 
 
 def corrupt_inputs(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:
@@ -171,21 +163,3 @@ def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, 
     index = int(lost[0]) if len(lost) else 0
     arrays = {"clean": x[index].cpu().numpy(), "corrupted": corrupted[index].cpu().numpy()}
     write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1]})
-
-
-def _save_inputs(plan: CorruptPlan, file: Path, x: Tensor) -> None:
-    """Write corrupted inputs and labels as a file that `npz:` reads, with 8 bits for images."""
-    domain = plan.dataset.domain
-    arrays: dict[str, Any] = {"y": plan.labels, "classes": np.array(plan.dataset.classes)}
-    if domain.kind == "image":
-        low, high = domain.bounds(x)
-        arrays |= {"x": ((x - low) / (high - low) * 255).round().to(torch.uint8).cpu().numpy(), "divide": np.array(255.0)}
-    else:
-        arrays["x"] = x.cpu().numpy()
-
-    def write(temporary: Path) -> None:
-        """Write the arrays."""
-        with temporary.open("wb") as handle:
-            np.savez_compressed(handle, **arrays)
-
-    write_atomically(file, write)
