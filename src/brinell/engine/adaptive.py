@@ -5,7 +5,7 @@ results of earlier stages decide both, so a resumed run decides the same.
 """
 
 from collections.abc import Collection
-from typing import Literal, get_args
+from typing import Literal
 
 from brinell.core.checks import COARSE, DETACHED, GOOD, Code
 from brinell.engine.repair import Repair
@@ -16,12 +16,10 @@ and no repair was found that finite differences agree with. random: the model an
 suspected: an attack that does not climb from the clean input broke a sample that those before it did not; a find on a share of
 the samples by a stage that waited for this is reason to spend the full budget (masked). detached: the scores do not tell how
 near the decision boundary is, so labels alone lead."""
-WHEN: frozenset[str] = frozenset(get_args(When))
 
 Source = Literal["own", "repaired", "surrogate"]
 """The gradient that a stage follows. own: the model's. repaired: the model's, with the identity in place of the operations that
 break it (BPDA). surrogate: that of the model given by `--surrogate`."""
-SOURCES: frozenset[str] = frozenset(get_args(Source))
 
 GRADIENT_FAILURES: frozenset[str] = frozenset({Code.ZERO, Code.MISMATCH, Code.MISLEADING, Code.UNCONSTRAINED})
 """Failed checks that start the search for a repair of the gradient."""

@@ -1,13 +1,13 @@
 """Stages: attacks with their settings, and the orders in which they run."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from brinell import plugins
 from brinell.core.contracts import Attack, follows_surrogates
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
-from brinell.engine.adaptive import SOURCES, WHEN
+from brinell.engine.adaptive import Source, When
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS, check_attack_name
 
 ATTACK_TITLES = {
@@ -50,8 +50,13 @@ class Turn:
     """Only this share of the samples, drawn by their ids, which estimates how the attack would do on all."""
     alone: bool = False
     """Every sample, as if no stage had run before (`alone=true`); for comparisons of attacks."""
-    when: str | None = None
-    """Only under a condition of `engine.adaptive.When`, such as `when=masked` (gradients mislead)."""
+    when: When | None = None
+    """Only under a condition, such as `when=masked` (gradients mislead)."""
+
+    def __post_init__(self) -> None:
+        for name, share in (("within", self.within), ("last", self.last), ("share", self.share)):
+            if share is not None and not 0 <= share <= 1:
+                raise ValueError(f"{name} is {share:g}: it is a share from 0 to 1")
 
     def spared_samples(self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool) -> Array:
         """(n,) bool: the samples that are not attacked.
@@ -68,6 +73,24 @@ class Turn:
             if share is not None:
                 passed_over |= lead < -share * clean
         return passed_over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """How a stage asks the model."""
+
+    eot: int = 1
+    """Number of answers to each input whose mean (and mean gradient) the stage uses, for random models (EOT)."""
+    gradient: Source = "own"
+    """The gradient that the attack follows."""
+
+    def __post_init__(self) -> None:
+        if self.eot < 1:
+            raise ValueError(f"eot is {self.eot}: it is the number of answers that are averaged, 1 or more")
+
+
+TURN_OPTIONS = tuple(field.name for kind in (Turn, Looks) for field in fields(kind))
+"""Options of a stage that are none of its attack."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +165,10 @@ def _build_stage(spec: str) -> Stage:
     name, path, options = plugins.parse(spec)
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
-    turn = Turn(
-        within=_parse_share(spec, "within", options),
-        last=_parse_share(spec, "last", options),
-        share=1.0 if (share := _parse_share(spec, "share", options)) is None else share,
-        alone=_parse_flag(spec, "alone", options),
-        when=_parse_choice(spec, "when", options, WHEN),
-    )
-    gradient = _parse_choice(spec, "gradient", options, SOURCES) or "own"
-    eot = _parse_eot(spec, options.pop("eot", "1"))
+    own = {key: options.pop(key) for key in TURN_OPTIONS if key in options}
+    turn: Turn = plugins.build_class("attack", spec, Turn, {key: own[key] for key in own.keys() - {"eot", "gradient"}})
+    looks: Looks = plugins.build_class("attack", spec, Looks, {key: own[key] for key in own.keys() & {"eot", "gradient"}})
+    gradient, eot = looks.gradient, looks.eot
     plugin, (_, preset) = check_attack_name(name), PRESETS.get(name, (name, {}))
     attack: Attack = plugins.build("attack", plugin, preset | options)
     stops_at_eps = options.get("stop_at_eps") == "true"
@@ -189,38 +207,3 @@ def _restrictions(turn: Turn) -> list[str]:
         CONDITION_TITLES.get(turn.when or "", ""): turn.when is not None,
     }
     return [text for text, applies in texts.items() if applies]
-
-
-def _parse_share(spec: str, name: str, options: dict[str, str]) -> float | None:
-    """Take a share between 0 and 1 out of the options; None if it is not given."""
-    text = options.pop(name, None)
-    if text is None:
-        return None
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        meaning = "the share of the samples" if name == "share" else "the share of the clean margin that may be left"
-        raise RequestError(f"{name} is {text!r} in {spec!r}: it is {meaning}, 0 to 1")
-    return share
-
-
-def _parse_flag(spec: str, name: str, options: dict[str, str]) -> bool:
-    text = options.pop(name, "false")
-    if text not in ("true", "false"):
-        raise RequestError(f"{name} is {text!r} in {spec!r}: it is true or false")
-    return text == "true"
-
-
-def _parse_choice(spec: str, key: str, options: dict[str, str], choices: frozenset[str]) -> str | None:
-    text = options.pop(key, None)
-    if text is not None and text not in choices:
-        raise RequestError(f"{key} is {text!r} in {spec!r}: it is one of {', '.join(sorted(choices))}")
-    return text
-
-
-def _parse_eot(spec: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise RequestError(f"eot is {text!r} in {spec!r}: it is the number of answers that are averaged, 1 or more")
-    return int(text)
