@@ -68,21 +68,6 @@ def test_rounding(domain, shares):
     assert (index - index.round()).abs().max() <= 1e-3 + 4 * slack / step
 
 
-def test_rounding_to_bytes():
-    image = Domain(kind="image", shape=(1, 1, 4), levels=256)
-    x = torch.tensor([[[[0.0, 100 / 255, 100.4 / 255, 100.6 / 255]]]])
-    bits = torch.tensor([0, 100, 100, 101]) / 255
-    torch.testing.assert_close(image.round(x).flatten(), bits, atol=1e-7, rtol=0)
-    levels = torch.arange(256).reshape(-1, 1, 1, 1).expand(256, 1, 1, 4) / 255
-    assert torch.equal((image.round(levels) * 255).round(), (levels * 255).round())
-    assert x.flatten()[2] == torch.tensor(100.4 / 255), "rounding wrote into its input"
-
-
-def test_no_levels_no_rounding():
-    x = torch.rand(2, 2, 3)
-    assert PER_CHANNEL.round(x) is x
-
-
 def test_rounding_per_channel():
     domain = Domain(kind="signal", shape=(2, 1), low=(0.0, -10.0), high=(1.0, 10.0), levels=5)
     assert domain.round(torch.tensor([[[0.3], [-3.0]]])).flatten().tolist() == [0.25, -5.0]

@@ -69,12 +69,6 @@ def test_counts_what_the_model_saw_whatever_was_asked(queries, batch_size):
     assert max(len(x) for x in model.calls) <= batch_size
 
 
-def test_cuts_queries_into_batches_of_the_model():
-    ledger, batch, model = ledger_of(10, batch_size=4)
-    ledger.oracle().scores(batch.ids, batch.x)
-    assert [len(x) for x in model.calls] == [4, 4, 2]
-
-
 # Success
 
 
@@ -88,16 +82,6 @@ def test_a_success_is_a_wrong_class_within_the_threat():
     assert torch.equal(batch.x, points([0.4] * 4)), "noting a success wrote into the clean inputs"
 
 
-def test_first_success_and_closest_are_remembered_apart():
-    ledger, batch, _ = ledger_of(1, minimal=True)
-    oracle = ledger.oracle()
-    for value in (0.45, 0.58, 0.52, 0.56, 0.44):
-        oracle.labels(batch.ids, points([value]))
-    assert ledger.best.first_success.tolist() == [2]
-    torch.testing.assert_close(ledger.best.distance, torch.tensor([0.12]))
-    torch.testing.assert_close(ledger.best.closest, points([0.52]))
-
-
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
 def test_repeated_ids_in_one_query_across_micro_batches(batch_size):
     """Sample 0 is asked about five times: wrong at its third and fifth row, the fifth one closer."""
@@ -109,13 +93,6 @@ def test_repeated_ids_in_one_query_across_micro_batches(batch_size):
     torch.testing.assert_close(ledger.best.distance, torch.tensor([0.11, 0.15]))
     torch.testing.assert_close(ledger.best.closest, points([0.51, 0.55]))
     assert model.queries == 7
-
-
-def test_queries_to_success_count_on_from_earlier_queries():
-    ledger, batch, _ = ledger_of(2)
-    ledger.oracle().scores(batch.ids, batch.x)
-    ledger.oracle().scores(torch.tensor([1, 1, 0]), points([0.41, 0.55, 0.55]))
-    assert ledger.best.first_success.tolist() == [2, 3]
 
 
 def test_standing_is_not_fooled_and_not_spent():
@@ -179,16 +156,6 @@ def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
     assert ledger.fooled.tolist() == [True, False]
 
 
-def test_each_sample_has_its_own_eps():
-    model = Recorder(threshold(0.5))
-    batch = batch_of(np.full((2, 2), 0.4), [0, 0])
-    ledger = Ledger(model, batch, threat_of([0.05, 0.2]))
-    with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
-        ledger.oracle().scores(batch.ids, points([0.55, 0.55]))
-    ledger.oracle().scores(torch.tensor([1, 0]), points([0.55, 0.45]))
-    assert ledger.fooled.tolist() == [False, True]
-
-
 # What is refused
 
 
@@ -212,14 +179,6 @@ def test_access(access, denied):
         else:
             ask()
             assert model.queries == before + 4
-
-
-def test_access_of_the_target_limits_the_attack():
-    ledger, batch, model = ledger_of()
-    model.access = Access.LABELS
-    ledger = Ledger(model, batch, threat_of(0.2, n=4), access=Access.GRADIENTS)
-    with pytest.raises(ContractError, match="asked for scores and has access to labels only"):
-        ledger.oracle().scores(batch.ids, batch.x)
 
 
 def test_query_budget_per_sample():
@@ -283,13 +242,6 @@ def test_answers_that_are_no_numbers(subtests):
                     getattr(ledger.oracle(), ask)(batch.ids, points([0.4, 0.5]), *extra)
 
 
-def test_answers_of_another_shape():
-    model = Recorder(lambda x: x[:, :1])
-    ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    with pytest.raises(ModelError, check=refused("core.eot.EOT.answer")):
-        ledger.oracle().scores(torch.tensor([0]), points([0.4]))
-
-
 # What the attack may hold
 
 
@@ -312,13 +264,6 @@ def test_gradients_are_autograds(subtests):
                 assert all(parameter.grad is None for parameter in module.parameters()), "weights were given gradients"
 
 
-def test_extra_tensors_are_cut_with_the_batches():
-    ledger, batch, _ = ledger_of(5, batch_size=2)
-    weights = torch.arange(5.0)
-    answer = ledger.oracle().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
-    torch.testing.assert_close(answer.grad[:, 0], 20 * weights)
-
-
 def test_no_gradient_leaks_through_scores_or_labels():
     ledger, batch, _ = ledger_of()
     x = batch.x.clone().requires_grad_()
@@ -326,18 +271,6 @@ def test_no_gradient_leaks_through_scores_or_labels():
         scores, labels = ledger.oracle().scores(batch.ids, x), ledger.oracle().labels(batch.ids, x)
     assert not scores.requires_grad and scores.grad_fn is None and not labels.requires_grad
     assert torch.is_grad_enabled()
-
-
-def test_gradients_need_no_gradient_mode():
-    ledger, batch, _ = ledger_of()
-    with torch.no_grad():
-        assert ledger.oracle().gradient(batch.ids, batch.x, margin).grad.abs().sum() > 0
-
-
-def test_a_model_that_ignores_its_input_has_gradient_zero():
-    model = Recorder(lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1))
-    ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    assert ledger.oracle().gradient(torch.tensor([0]), points([0.4]), margin).grad.tolist() == [[0.0, 0.0]]
 
 
 # Writing into what one was given

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.patches import PatchGrid, sides
 
@@ -59,26 +58,6 @@ def test_patches_of_single_channels():
     assert grid.covered_values(torch.tensor([[False, True, True, False]])).tolist() == [
         [[False, False, True, True], [True, True, False, False]]
     ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "shape", "lattice", "channels"),
-    [
-        ("vector", (9,), (3,), 1),
-        ("signal", (2, 10), (4,), 2),
-        ("image", (3, 6, 9), (2, 3), 3),
-        ("video", (3, 4, 6, 9), (2, 2, 3), 3),
-    ],
-)
-def test_one_side_length_for_every_kind(kind, shape, lattice, channels):
-    grid = PatchGrid.over(Domain(kind=kind, shape=shape), 3)
-    assert grid.lattice == lattice and len(grid) == math.prod(lattice) and grid.channels == channels
-
-
-def test_a_video_by_hand():
-    grid = PatchGrid((1, 2, 2, 2), (1, 1, 2))
-    assert sets(grid) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
-    assert grid.neighbours[0].tolist() == [-1, 2, -1, 1, -1, -1]
 
 
 def test_refused(subtests):

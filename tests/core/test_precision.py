@@ -51,22 +51,6 @@ def test_the_band_is_a_share_of_the_largest_logit():
     assert ledger.costs.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
 
 
-def test_scores_and_labels_are_float32_and_asked_once():
-    ledger, batch, _ = ledger_of([0.5, -0.5], [-0.5, 0.5])
-    scores = ledger.oracle().scores(batch.ids, batch.x)
-    torch.testing.assert_close(scores[:, 1], torch.tensor([0.5, 1.5]))
-    assert ledger.oracle().labels(batch.ids, batch.x).tolist() == [0, 1]
-    assert ledger.costs.forwards.tolist() == [2, 2] and ledger.best.first_success.tolist() == [0, 1]
-
-
-def test_differences_are_float32_and_asked_once():
-    ledger, batch, _ = ledger_of([0.01, -0.5], [-0.001, 0.9])
-    answer = ledger.oracle().differences(batch.ids, batch.x, torch.ones(2, 1, dtype=torch.int64))
-    torch.testing.assert_close(answer.lead[:, 0], torch.tensor([-0.001, 0.9]))
-    assert ledger.fooled.tolist() == [False, True] and answer.grad[:, 0, 0].tolist() == [2, 2]
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1]
-
-
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 9))
 def test_rows_count_as_if_asked_one_by_one(ids, batch_size):

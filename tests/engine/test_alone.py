@@ -1,15 +1,10 @@
 """Attacks compared on every sample: `alone=true`, and success within so many queries."""
 
-import pytest
 import torch
 from tests._helpers import Recorder, cells_of, run_audit, threshold
 
-from _refusals import refused
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
-from brinell.engine.cascade import build_stages
-from brinell.studies.register import write_page
 
 DOMAIN = Domain(kind="image", shape=(1, 4, 4))
 
@@ -64,24 +59,3 @@ def test_a_stage_that_saw_the_hard_samples_only_has_no_curve(tmp_path):
     run = _audit(tmp_path, "square?steps=200")
     [model] = summarise(run.manifest, run.records(), "run").models
     assert [curve.attack for curve in model.success_by_queries] == ["simba?steps=60"]
-
-
-def test_alone_is_true_or_false():
-    assert build_stages(("square?alone=true",))[0].turn.alone
-    with pytest.raises(RequestError, check=refused("engine.cascade._parse_flag")):
-        build_stages(("square?alone=yes",))
-
-
-def test_the_page_draws_success_within_queries(tmp_path):
-    run = _audit(tmp_path, "square?steps=200&alone=true")
-    page = write_page(run.path).read_text()
-    assert "Broken within so many queries at 0.3" in page
-    assert "Broken within so many queries" not in write_page(audited_without(tmp_path / "other").path).read_text()
-
-
-def audited_without(out):
-    """A run whose only attack uses gradients."""
-    x = torch.full((2, 1, 4, 4), 0.45)
-    return run_audit(
-        out, Recorder(threshold(0.5), DOMAIN), x, torch.zeros(2, dtype=torch.long), eps="0.3", norm="l2", attack=("pgd",)
-    )

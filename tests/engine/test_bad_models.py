@@ -72,14 +72,6 @@ def test_stages_that_can_run_do(tmp_path):
     assert result.robust_accuracy[0].k == 1 and not result.warnings
 
 
-def test_a_stage_that_waits_for_another_does_not_spare_everything(tmp_path):
-    """`within` keeps a stage to what an earlier one brought near; where none can, nothing would be attacked at all."""
-    with pytest.raises(RequestError, match="no attack before it can run"):
-        plan_of(closed(), X, Y, attack=("fgsm", "square?within=0.1"))
-    with pytest.raises(RequestError, match="no attack before it can run"):
-        plan_of(Recorder(threshold(0.5)), X, Y, attack=("fgsm?within=0.1",))
-
-
 def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
     """No model of the command line hides its gradients yet, so one that does stands in for it."""
     work = workspace(tmp_path)
@@ -152,13 +144,6 @@ class Wall(nn.Module):
     def forward(self, x):
         z = self.steep * (x[:, 0] - 0.5)
         return torch.stack([-z, z], 1)
-
-
-def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_path):
-    """The cross-entropy has no gradient, so its stages leave every sample where it was and the next would be spared all."""
-    result = brinell.audit(Wall(1000), (X - 0.01, Y), eps="0.4", attack="fast", queries=40, out=tmp_path / "run").models[0]
-    (saturated,) = [check for check in result.checks if check.code == "saturated-logits"]
-    assert result.robust_accuracy[0].k == 0 and saturated.passed and "which attacks of this run follow" in saturated.text
 
 
 def test_nothing_or_everything_falls(tmp_path_factory, capsys):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from _helpers import Recorder, assert_same_rows, audit, plan_of, rows_of, threshold
+from _helpers import Recorder, audit, plan_of, rows_of, threshold
 from _workers import Workers, audit_command, retried
 from brinell.core.errors import StoppedError
 from brinell.core.record import CLEAN
@@ -65,11 +65,6 @@ def test_deaths_of_workers_and_drivers_lose_nothing(by_one, tmp_path):
     finished = retried(pool, partial(run, tmp_path / "run"))
     assert rows_of(finished.records(), without=("seconds",)) == expected and arrays_of(finished) == arrays_of(by_one)
     assert sum(pool.killed for pool in pools) > 3
-
-
-def test_rows_of_this_process_agree(by_one, tmp_path):
-    finished = audit.run_audit(make_plan(), tmp_path / "run", SilentProgress(), command="a test")
-    assert_same_rows(finished.records(), by_one.records())
 
 
 class Counted(Pool):

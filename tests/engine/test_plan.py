@@ -7,7 +7,7 @@ from _refusals import refused
 from brinell.attacks.apgd import APGD
 from brinell.attacks.pgd import PGD
 from brinell.core.domain import Domain
-from brinell.core.errors import ModelError, RequestError
+from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.engine import toml
 from brinell.engine.attack_names import CASCADES, PRESETS
@@ -65,17 +65,6 @@ def test_presets():
     assert set(Request().attack) <= set(PRESETS) | set(CASCADES)
 
 
-def test_settings_are_converted():
-    (stage,) = build_stages(("pgd?steps=5&step_size=0.5&random_start=false&loss=dlr",))
-    assert stage.attack == PGD(steps=5, step_size=0.5, random_start=False, loss="dlr")
-    assert stage.settings() == {"steps": 5, "step_size": 0.5, "restarts": 1, "random_start": False, "loss": "dlr"}
-    assert stage.name == "pgd?steps=5&step_size=0.5&random_start=false&loss=dlr" and stage.plugin == "pgd"
-
-
-def test_settings_override_a_preset():
-    assert build_stages(("apgd-ce?loss=margin&steps=3",))[0].attack == APGD(loss="margin", steps=3)
-
-
 def test_stages_that_make_no_sense(subtests):
     for specs, message in [
         ((), "no attack is named"),
@@ -98,33 +87,10 @@ def test_stages_that_make_no_sense(subtests):
 # The plan
 
 
-def test_defaults():
-    plan = plan_of(model(), X, Y)
-    assert plan.ids.tolist() == list(range(6)) and plan.labels.tolist() == Y.tolist()
-    assert [stage.name for stage in plan.stages] == [name for name in CASCADES["fast"] if "surrogate" not in name]
-    assert plan.budgets.values[0] == 0 and plan.levels.tolist() == list(plan.budgets.values[1:])
-    assert plan.models[0].name == "recorder"
-    assert not plan.models[0].skipped, "also what goes around a gradient needs no module"
-    assert plan.models[0].facts["classes"] == 2 and plan.models[0].facts["access"] == "gradients"
-
-
 def test_no_attack_runs_in_the_plan():
     recorder = model()
     plan_of(recorder, X, Y)
     assert recorder.calls == []
-
-
-def test_samples_are_the_first_where_these_are_asked_for():
-    plan = plan_of(model(), X, Y, samples="first:4")
-    assert plan.ids.tolist() == [0, 1, 2, 3] and plan.labels.tolist() == [0, 1, 0, 1]
-    with pytest.raises(RequestError, match="samples is 7, and .* has 6"):
-        plan_of(model(), X, Y, samples=7)
-
-
-def test_a_thousand_samples_unless_told():
-    inputs = np.full((1001, 2), 0.4, dtype=np.float32)
-    assert len(plan_of(model(), inputs, np.zeros(1001, dtype=int)).ids) == 1000
-    assert len(plan_of(model(), inputs, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
 
 
 def test_cost_at_most():
@@ -146,13 +112,6 @@ def test_misfits_are_listed_before_anything_is_computed(scratch):
     assert plan.cost(source, plan.stages[0]) == (0, 0) and plan.cost(source, plan.stages[1])[0] > 0
 
 
-def test_a_minimal_attack_costs_one_run(scratch):
-    domain = Domain(kind="image", shape=(1, 1, 2))
-    recorder = Recorder(threshold(0.5), domain, classes=3)
-    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9")
-    assert plan.cost(plan.models[0], plan.stages[0]) == (6 * 30, 0)
-
-
 def test_a_plan_without_a_single_attack_is_refused(scratch):
     with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
         plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",))
@@ -162,11 +121,6 @@ def test_a_plan_without_a_single_attack_is_refused(scratch):
         plan_of(closed, X, Y, attack=("fgsm", "pgd"))
     with pytest.raises(RequestError, match=r"it works in embedding, l2, linf, not in l1\): add --norm linf or --norm l2"):
         plan_of(model(), X, Y, norm="l1", attack=("pgd",))
-
-
-def test_labels_beyond_the_model():
-    with pytest.raises(ModelError, match="tells 2 classes apart, and the data has labels from 0 to 2"):
-        plan_of(model(), X, [0, 1, 2, 0, 1, 1])
 
 
 def test_two_models_of_one_name():
@@ -238,10 +192,6 @@ def test_toml_round_trip(tmp_path, request_):
     file = tmp_path / "run.toml"
     file.write_text(toml.dump(request_), encoding="utf-8")
     assert toml.parse_request(Request, toml.load(file)) == request_
-
-
-def test_one_model_may_be_written_without_brackets():
-    assert toml.parse_request(Request, {"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
 
 
 def test_toml_that_cannot_be_read(tmp_path_factory, subtests):

@@ -5,14 +5,10 @@ import pytest
 import torch
 
 from _helpers import Recorder, assert_same_rows, cells_of, mlp, plan_of, run_audit, run_plan, threshold
-from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, has_broken
-from brinell.engine import toml
-from brinell.engine.cascade import build_stages
 from brinell.engine.cells import plan_hash
-from brinell.engine.request import Request
 from brinell.models._torch_model import TorchModel
 from brinell.store import parquet
 from brinell.store.run import Run
@@ -94,21 +90,6 @@ def costs(run):
     return [(key, *(column[key] for column in columns)) for key in columns[0]]
 
 
-def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
-    """Stages of 1, 2 and 5 looks; the first check takes as many as the one that takes most."""
-    model = Noisy("logits")
-    attack = ("fgsm", "bim?steps=3&eot=2", "apgd-ce?steps=4&eot=5")
-    run = run_audit(tmp_path / "run", model, X, Y, eps="0:0.2:4", attack=attack)
-    records, probe_forwards = run.records(), run.manifest["probes"][model.name]["forwards"]  # for the checks, outside the records
-    assert set(records.forwards[records.attack == CLEAN].tolist()) == {5}
-    for name, eot in zip(attack, (1, 2, 5), strict=True):
-        is_attack = records.attack == name
-        assert not (records.forwards[is_attack] % eot).any() and records.forwards[is_attack].any()
-        fooled = is_attack & has_broken(records) & (records.attacked == records.broken)
-        assert set(records.judge_forwards[fooled].tolist()) <= {eot}
-    assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + probe_forwards
-
-
 def test_a_budget_of_queries_holds_in_evaluations(tmp_path_factory):
     for queries in [5, 9, 12]:
         tmp_path = tmp_path_factory.mktemp("row")
@@ -175,31 +156,7 @@ def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
     assert [problem.count for problem in problems if "column clean_pred" in problem.description] == [16]
 
 
-def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
-    """Finds on the boundary itself, where each mean of the looks decides by the toss of a coin."""
-    x, y, settings = X[8:] + np.float32([0.02, 0]), Y[8:], {"eps": "0.1", "attack": ("bim?steps=10&eot=20",)}
-    run = run_audit(tmp_path / "run", Noisy("logits"), x, y, **settings)
-    assert len(fooled(run, "bim?steps=10&eot=20")) == 8
-    records = run.records()
-    assert (records.adv_margin[has_broken(records)] < 0).any()
-    result = verify_run(run, plan_of(Noisy("logits"), x, y, **settings))
-    assert result.passed, result.problems
-    assert result.successes == 8
-
-
 # The stage and the plan
-
-
-def test_the_rand_cascade_is_the_published_one():
-    ce, dlr = build_stages(("rand",))
-    assert (ce.attack.loss, dlr.attack.loss, ce.eot, dlr.eot) == ("ce", "dlr", 20, 20)
-    assert ce.attack.steps == dlr.attack.steps == 100 and "eot" not in ce.settings()
-
-
-def test_eot_is_a_number_of_looks():
-    for value in ["0", "-1", "x", "1.5", "²"]:
-        with pytest.raises(RequestError, check=refused("engine.cascade._parse_eot")):
-            build_stages((f"fgsm?eot={value}",))
 
 
 def test_the_plan_says_what_looks_and_checks_cost():
@@ -224,11 +181,6 @@ def test_the_plan_says_what_looks_and_checks_cost():
 def test_what_cannot_be_carried_out(request_, message):
     with pytest.raises(RequestError, match=message):
         plan_of(Recorder(threshold(0.5)), X, Y, **request_)
-
-
-def test_a_precision_that_there_is_not():
-    with pytest.raises(RequestError, match="precision is 'half': it is float32 or tf32"):
-        toml.parse_request(Request, {"precision": "half"})
 
 
 def test_cells_tell_looks_and_precision_apart():

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from _helpers import mlp, plan_of
 from brinell.core.domain import Domain
-from brinell.core.errors import BrinellError, RequestError
+from brinell.core.errors import RequestError
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.digits import Digits
 from brinell.engine.cells import plan_hash
@@ -60,11 +60,6 @@ def test_data_of_one_class_are_drawn_at_random_and_said_so():
     assert selection.ids.tolist() == drawn.ids.tolist()
 
 
-def test_the_seed_decides():
-    first, repeat, reseeded = (select_from(SORTED, samples=50, seed=seed).ids.tolist() for seed in (0, 0, 1))
-    assert first == repeat != reseeded
-
-
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=80), st.data())
 def test_every_prefix_is_stratified(labels, draw):
     """Each class has its share up to one sample, and one at least where there are as many samples as classes."""
@@ -114,10 +109,3 @@ def test_classes_without_samples_are_told_before_the_first_attack():
         "9 of 10 classes have no sample among the 20 of this run (1, 2, 3, 4, 5 and 4 more): nothing is known about them"
     ]
     assert not [line for line in planned(SORTED, samples=20).notes if "have no sample" in line]
-
-
-def test_labels_that_are_counted_from_one_are_told_before_the_first_attack():
-    with pytest.raises(BrinellError, match=r"the labels of the data run from 1 to 10: .*counted from 1"):
-        planned(SORTED + 1)
-    with pytest.raises(BrinellError, match=r"counted from 1"):  # also where no sample of the run is of the last class
-        planned(SORTED + 1, samples="first:20")

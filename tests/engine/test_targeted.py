@@ -14,8 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.core.streams import Streams
 from brinell.datasets._memory import from_arrays
-from brinell.engine.targeting import attackable_samples, parse_reject_class, parse_targeting
-from brinell.store.run import Run
+from brinell.engine.targeting import attackable_samples, parse_targeting
 
 X = np.array([[0.50, 0.5], [0.45, 0.5], [0.55, 0.5], [0.1, 0.5]], dtype=np.float32)
 Y = np.array([1, 1, 1, 0])
@@ -93,21 +92,6 @@ def test_an_attack_that_cannot_be_led_is_named(tmp_path):
     assert plan.models[0].skipped == {"hop-skip-jump": "it cannot be led to a target class"}
 
 
-def test_a_class_that_there_is_not_is_refused(subtests):
-    for targeted in ["3", "seven", "least"]:
-        with subtests.test(str((targeted,))):
-            with pytest.raises(RequestError, match="there is no target class"):
-                plan_of(net(), X, Y, eps="0.2", targeted=targeted)
-
-
-def test_the_summary_says_towards_what(tmp_path):
-    data = from_arrays(X, Y, domain=net().domain)
-    result = brinell.audit(net(), data, eps="0.21", attack="pgd", targeted="2", out=tmp_path / "run")
-    assert result.models[0].criterion == "targeted at 2" and result.models[0].n == 4
-    assert "targeted" in (tmp_path / "run" / "report.html").read_text()
-    assert Run.open(tmp_path / "run").manifest["request"]["targeted"] == "2"
-
-
 def test_rules_for_classes_by_hand():
     """A name goes before a number, least-likely is the smallest answer, and of others each is drawn as often."""
     names = ("b", "0", "a", "c")
@@ -129,12 +113,3 @@ def test_rules_for_classes_by_hand():
     assert attackable_samples(labels, None, Threshold(wrong_class=0, wrong_above=0.5)).tolist() == [0, 2, 3]
     with pytest.raises(RequestError, check=refused("engine.targeting.attackable_samples")):
         attackable_samples(np.array([2, 2]), parse_targeting("a", names))
-
-
-def test_the_reject_class_by_hand():
-    names = ("b", "0", "a")
-    cases = {"last": 3, "a": 2, "0": 1, "1": 1, None: None}
-    assert {text: parse_reject_class(text, names, 4, False) for text in cases} == cases
-    for text, classes, targeted in (("d", 4, False), ("4", 4, False), ("a", 4, True), ("last", 2, False)):
-        with pytest.raises(RequestError):
-            parse_reject_class(text, names, classes, targeted)

@@ -1,7 +1,6 @@
 """A criterion of probability: known distances to the threshold, its clean figure, verification, and what refuses its runs."""
 
 import math
-import re
 import shutil
 
 import numpy as np
@@ -10,8 +9,7 @@ import torch
 from torch import nn
 
 import brinell
-from _forger import Forger, survive
-from brinell.cli import run as cli
+from _forger import Forger
 from brinell.core.criterion import MISCLASSIFIED, Threshold
 from brinell.core.errors import RequestError
 from brinell.engine.thresholds import parse_threshold
@@ -120,21 +118,6 @@ def test_of_two_classes_a_half_is_misclassification(tmp_path_factory):
         assert 0 < unmet.robust_accuracy[-1].k < unmet.clean_accuracy.k, "the budgets break some and leave some"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["true<{}", "class=1>{}"])
-def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
-    module, x = linear(classes=3, n=30, seed=5)
-    y = module(torch.as_tensor(x)).argmax(1).numpy()
-    values = (0.45, 0.3, 0.1) if pattern.startswith("true") else (0.5, 0.7, 0.9)
-    shares = []
-    for value in values:
-        result = audit(module, x, y, tmp_path / str(value), pattern.format(value), eps="0.1,0.3", attack="apgd-ce?steps=50")
-        model = result.models[0]
-        shares.append([rate.k for rate in [model.clean_accuracy, *model.robust_accuracy]])
-    assert shares[0] != shares[-1]
-    assert all(a <= b for weak, strict in zip(shares, shares[1:], strict=False) for a, b in zip(weak, strict, strict=True))
-
-
 def test_attacks_see_logits_whose_lead_is_the_margin():
     for classes in [2, 3, 7]:
         for criterion in [{"true_below": 0.05}, {"true_below": 0.6}, {"wrong_class": 0, "wrong_above": 0.3}]:
@@ -215,40 +198,6 @@ def run(tmp_path_factory):
     return folder
 
 
-REFUSED = ["gate RUN --robust 0.1", "compare PLAIN RUN", "export RUN --to robustbench"]
-REFUSED_TOO = [
-    "gate RUN --clean 0.1",
-    "gate RUN --unmet 0.1 --baseline PLAIN",
-    "gate PLAIN --unmet 0.1",
-    "gate PLAIN --robust 0.1 --baseline RUN",
-    "gate PLAIN --robust 0.1 --baseline TARGETED",
-    "compare RUN PLAIN",
-    "compare PLAIN TARGETED",
-    "claim RUN",
-    "study RUN PLAIN",
-    "export RUN --to csv",
-    "transfer RUN --samples 12",
-    "detect RUN --train digits?split=train",
-    "review digits --change run:RUN",
-    "explain --run RUN",
-]
-
-
-@pytest.mark.parametrize("commands", [REFUSED, pytest.param(REFUSED_TOO, marks=pytest.mark.slow)], ids=len)
-def test_whoever_means_robust_accuracy_refuses_the_run(run, capsys, monkeypatch, tmp_path, commands):
-    monkeypatch.chdir(tmp_path)
-    names = {"RUN": run, "PLAIN": run.parent / "plain", "TARGETED": run.parent / "targeted"}
-    for command in commands:
-        assert cli([re.sub("RUN|PLAIN|TARGETED", lambda name: str(names[name[0]]), word) for word in command.split()]) == 2
-        error = capsys.readouterr().err.strip().splitlines()[-1]
-        assert re.search("not robust accuracy|criterion|counts inputs", error), error
-
-
-def test_a_board_says_why_it_leaves_the_run_out(run, tmp_path, capsys):
-    cli(["board", str(run), "--out", str(tmp_path / "board"), "--level", "rows"])
-    assert "not robust accuracy" in capsys.readouterr().out
-
-
 def test_a_gate_judges_the_share_by_its_name(run):
     result = brinell.open(run)
     low = result.robust(0.1).low
@@ -257,57 +206,6 @@ def test_a_gate_judges_the_share_by_its_name(run):
     assert not brinell.gate(run, unmet=low + 0.01, eps=0.1, without_checks=True).passed
 
 
-def test_nothing_that_is_shown_calls_the_share_accuracy(run, capsys):
-    capsys.readouterr()
-    cli(["report", str(run)])
-    payload = brinell.open(run).payload()
-    assert payload["criterion"] == "true<0.1" and "claimed" in payload
-    rates = [payload["clean_accuracy"], *payload["robust_accuracy"]]
-    rates += [rate for entry in payload["per_class"] for rate in (entry["clean"], *entry["robust"])]
-    rates += [rate for stage in payload["stages"] for rate in stage["curve"]]
-    assert {rate["quantity"] for rate in rates} == {"share that does not meet true<0.1"}
-    tables = (run / "tables/robust_accuracy.csv").read_text()
-    assert "share that does not meet true<0.1" in tables.splitlines()[0] and "accuracy" not in tables
-    page = re.sub(r"<[^>]+>", " ", (run / "report.html").read_text())
-    page = page.partition('id="checks-for')[0]
-    claims = [page[match.start() - 20 : match.end()] for match in re.finditer("robust accuracy", page, re.IGNORECASE)]
-    assert claims and all("not robust accuracy" in claim for claim in claims)
-    assert "Clean accuracy" not in page and "true&lt;0.1" in page
-
-
 def forged(run, folder):
     shutil.copytree(run, folder)
     return Forger(folder)
-
-
-def verdict(forger):
-    """What verification says of a forged run."""
-    forger.save()
-    try:
-        return brinell.verify(forger.path, replay=12, trust=forger.path)
-    except brinell.BrinellError as error:
-        return error
-
-
-def test_a_forged_run_is_not_proved(run, tmp_path):
-    assert brinell.verify(run, replay=12, trust=run).status == "proved"
-
-    lenient = forged(run, tmp_path / "lenient")
-    lenient.manifest["criterion"] |= {"true_below": 0.3, "text": "true<0.3"}
-    assert getattr(verdict(lenient), "status", "refused") == "refused"
-
-    lenient = forged(run, tmp_path / "margins")
-    row = next(lenient.select("clean", "unmet"))
-    sample = row["sample_id"]
-    lenient.change("margin", -0.5, attack="clean", samples=[sample])
-    assert getattr(verdict(lenient), "status", "refused") == "refused"
-
-    survivor = forged(run, tmp_path / "survived")
-    for row in list(survivor.select(outcome="broken")):
-        survive(row)
-    assert getattr(verdict(survivor), "status", "refused") == "refused"
-
-    success = forged(run, tmp_path / "met")
-    sample = next(success.select("clean", "unmet"))["sample_id"]
-    success.change("outcome", "correct", attack="clean", samples=[sample])
-    assert getattr(verdict(success), "status", "refused") == "refused"

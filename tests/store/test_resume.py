@@ -1,6 +1,5 @@
 """A run that was stopped at any moment goes on and ends as one that never was."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, assert_same_rows, cells_of, plan_of, run_audit, run_in_process, run_plan, workspace
+from _helpers import Recorder, assert_same_rows, plan_of, run_audit, run_in_process, run_plan, workspace
 from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
@@ -73,11 +72,6 @@ class StopAt:
             return (self.function if path.name.endswith(".tmp") and name == "unlink" else self)(path, *args, **kwargs)
 
         monkeypatch.setattr(Path, name, instead)
-
-
-def test_the_whole_run_has_several_groups_and_rounds(full_run):
-    outcomes = set(cells_of(full_run.records()).values())
-    assert {"broken", "survived", "misclassified"} <= outcomes
 
 
 @pytest.mark.nightly
@@ -167,16 +161,6 @@ def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, full_run):
         run_plan(small_plan(), tmp_path / "run")
 
 
-def test_a_damaged_group_is_attacked_again(tmp_path, monkeypatch, full_run):
-    with monkeypatch.context() as patch:
-        StopAt(11, Path.replace).patch(patch, "replace")
-        with pytest.raises(Killed):
-            run_plan(small_plan(), tmp_path / "run")
-    group = next((tmp_path / "run" / ".parts").glob("*~*.parquet"))
-    group.write_bytes(group.read_bytes()[:-9])
-    same_run(full_run, run_plan(small_plan(), tmp_path / "run", resume=True))
-
-
 # From the command line, with a model that dies or is interrupted at a given call
 
 
@@ -255,19 +239,3 @@ def test_a_full_disk_and_then_room(tmp_path, work, reference, monkeypatch, capsy
 def test_resume_needs_a_folder(capsys):
     assert cli(["audit", "--resume"]) == 2
     assert "--resume needs --out" in capsys.readouterr().err
-
-
-def test_json_of_a_resumed_run_is_that_of_a_whole_one(tmp_path, work, reference, monkeypatch, capsys):
-    out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setenv("TEST_INTERRUPT_AT", "20")
-        assert cli(command(work, out)) == 130
-    capsys.readouterr()
-    answers = []
-    for folder in (out, reference.path):
-        assert cli(["audit", "--resume", "--out", str(folder), "--json"]) == 0
-        answer = json.loads(capsys.readouterr().out)
-        for stage in answer["stages"]:
-            stage.pop("seconds")
-        answers.append({key: value for key, value in answer.items() if key not in ("run", "seconds")})
-    assert answers[0] == answers[1]

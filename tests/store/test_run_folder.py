@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from _helpers import rows_of
 from _refusals import refused
-from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
@@ -78,20 +77,6 @@ def test_round_trip(tmp_path_factory, records):
         assert reread_column.dtype == written.dtype
 
 
-def test_null_is_not_zero(tmp_path):
-    file = tmp_path / "part.parquet"
-    parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])))
-    reread = parquet.read(file)
-    assert reread.linf.tolist() == [0.0, None] and reread.adv_pred.tolist() == [None, None]
-    assert pq.read_table(file)["linf"].null_count == 1
-
-
-def test_the_file_names_its_schema(tmp_path):
-    parquet.write(tmp_path / "part.parquet", some_records())
-    metadata = pq.read_schema(tmp_path / "part.parquet").metadata
-    assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode()
-
-
 def test_a_file_cut_short(tmp_path_factory, subtests):
     for keep in [0, 4, 100, -4]:
         with subtests.test(str((keep,))):
@@ -114,11 +99,6 @@ def test_a_file_of_another_schema(tmp_path):
     pq.write_table(newer, file)
     with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
         parquet.read(file)
-
-
-def test_rows_need_their_columns():
-    with pytest.raises(TypeError, match="rows need the column model"):
-        rows.build(Records, 1, sample_id=0)
 
 
 @settings(max_examples=20)
@@ -177,12 +157,6 @@ def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.replace", lambda self, to: order.append("replace") or replace(self, to))
     write_text(tmp_path / "file.txt", "new")
     assert order == ["fsync", "replace", "fsync"]
-
-
-def test_digest(tmp_path):
-    (tmp_path / "a").write_bytes(b"a")
-    (tmp_path / "b").write_bytes(b"b")
-    assert digest(tmp_path / "a") == digest(tmp_path / "a") != digest(tmp_path / "b")
 
 
 # The folder
