@@ -128,7 +128,7 @@ def test_without_scripts_everything_reads_and_on_paper_what_is_folded(browser, s
     with open_page(browser, single_page, java_script_enabled=False) as tab:
         assert tab.locator(".csv").count() == 0 and tab.locator("#verdict .dot title").count() == 9
         tab.get_by_text("Settings and provenance").click()
-        assert "brinell audit --data digits" in tab.inner_text("main")
+        assert "brinell audit FOLDER/run.toml" in tab.inner_text("main")
     with open_page(browser, single_page, color_scheme="dark") as tab:
         tab.emulate_media(media="print")
         assert tab.locator("#the-attacks-stage-by-stage table").is_visible() and tab.locator(".tools").first.is_hidden()
