@@ -249,7 +249,7 @@ def manifest_name(layout: Layout) -> str:
 
 def layouts() -> list[Layout]:
     """The folders of all verbs, by verb."""
-    study_layouts = [study.resolve(study.layout) for study in register.studies().values() if study.layout is not None]
+    study_layouts = [study.layout for study in register.studies().values() if study.leaves_folder]
     return sorted(study_layouts, key=lambda layout: layout.verb)
 
 
@@ -293,7 +293,7 @@ def standing_tables() -> str:
     """What the folders of studies claim."""
     claims: dict[str, list[str]] = {}
     for study in register.studies().values():
-        for pattern, reason in {**(CLAIMED if study.layout else {}), **dict(study.claimed)}.items():
+        for pattern, reason in {**(CLAIMED if study.leaves_folder else {}), **dict(study.claimed)}.items():
             claims.setdefault(reason, []).append(f"`{pattern}`")
     rows = ([reason, ", ".join(dict.fromkeys(patterns))] for reason, patterns in claims.items())
     return table(["what", "where"], rows)

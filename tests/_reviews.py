@@ -11,7 +11,7 @@ from brinell.studies.review.result import PAIRS
 
 def trials_of(folder):
     """The trials of a review as rows: sample_id, label, eps, changed_left."""
-    return STUDY.resolve(STUDY.table).read(folder).rows
+    return STUDY.table().read(folder).rows
 
 
 def answers_to(folder, differs, named=lambda eps, label: None, reviewer=""):

@@ -170,8 +170,8 @@ class Edit:
         for file in manifests:
             try:
                 study = study_of(file.parent)
-                if (reference := study.rewrite or study.page) is not None:
-                    study.resolve(reference)(file.parent)
+                if study.leaves_folder:
+                    study.write_page(file.parent)
             except (BrinellError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, OSError):
                 pass  # the records are too odd for a page: the old one stays
 
@@ -180,4 +180,4 @@ def save_manifest(folder, manifest):
     """Write a manifest with the inventory of the files beside it."""
     (folder / MANIFEST).write_text(json.dumps(manifest))
     study = study_of(folder)
-    study.resolve(study.layout).save(folder, manifest)
+    study.layout.save(folder, manifest)

@@ -42,7 +42,6 @@ brinell.report(run).payload()
 # Wrong
 brinell.audit(1, (x, y))  # type: ignore[arg-type]
 brinell.audit(net, 3.0)  # type: ignore[arg-type]
-brinell.audit(net, x, y, samples="ten")  # type: ignore[arg-type]
 brinell.audit(net)  # type: ignore[call-arg]
 run.robuts(0.1)  # type: ignore[attr-defined]
 run.robust(0.1).lowest  # type: ignore[attr-defined]

@@ -65,9 +65,7 @@ def open_folder(folder: Any) -> Any:
     """
     path = Path(folder_of(folder))
     study = register.study_of(path)
-    if study.open is None:
-        raise RequestError(f"{path} is the folder of brinell {study.verb}, whose result is not kept: call it again")
-    return study.resolve(study.open)(path)
+    return study.open(path)
 
 
 def signature_of(study: Study) -> inspect.Signature:
@@ -95,7 +93,7 @@ def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),
         "out": leaves,
-        "resume": bool(study.resume),
+        "resume": study.resume,
         "on": study.workers,
         "trust": any(getattr(study.names_of(name), "kind", "") == "folder" for name in study.fields()),
         "progress": leaves,
@@ -244,7 +242,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
                 objects=objects,
             )
         )
-    for line in study.resolve(study.warnings)(result) if study.warnings is not None else ():
+    for line in result.cautions() if hasattr(result, "cautions") else ():
         warnings.warn(line, BrinellWarning, stacklevel=4)
     return result
 
@@ -287,7 +285,7 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
         return nullcontext(progress)
     console = Console(stderr=True)
     if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
-        return LiveProgress(warnings=study.warnings is None)
+        return LiveProgress(warnings=not hasattr(study.resolve(study.result), "cautions"))
     return nullcontext(SilentProgress())
 
 

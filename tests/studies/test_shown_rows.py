@@ -57,7 +57,7 @@ def test_certify(certify_run, tmp_path):
     ]
     (path / proofs.VERDICTS.format(0)).write_text("\n".join(lines) + "\n")
     proofs.TABLE.write(path, content.manifest, replace(table, outcome=outcome, method=method))
-    CERTIFY.resolve(CERTIFY.page)(path)
+    CERTIFY.write_page(path)
     approve("certify", shown(path) + "\n" + payload(brinell.open(path)))
 
 
@@ -75,13 +75,13 @@ def test_smoothing(smooth_run, tmp_path):
         "method": np.where(proven, "smoothing", ""),
     }
     proofs.TABLE.write(path, content.manifest, replace(table, **{name: value.ravel() for name, value in columns.items()}))
-    CERTIFY.resolve(CERTIFY.page)(path)
+    CERTIFY.write_page(path)
     approve("smoothing", shown(path) + "\n" + payload(brinell.open(path)))
 
 
 def test_corrupt(corrupt_run, tmp_path):
     path, rng = copy_run(corrupt_run, tmp_path), np.random.default_rng(2)
-    format_ = CORRUPT.resolve(CORRUPT.table)
+    format_ = CORRUPT.table()
     content = format_.read(path)
     table, n = content.rows, len(content.rows)
     chance = 0.9 - 0.2 * table.severity * (1 + (table.kind == "contrast")) / 2 - 0.1 * (table.model == "lead")
@@ -89,7 +89,7 @@ def test_corrupt(corrupt_run, tmp_path):
     l2 = np.where(table.kind == "clean", 0, rng.random(n) * (1 + table.severity))
     manifest = content.manifest | {"request": content.manifest["request"] | {"reference": "lead"}}
     format_.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32)))
-    CORRUPT.resolve(CORRUPT.page)(path)
+    CORRUPT.write_page(path)
     approve("corrupt", shown(path) + "\n" + payload(brinell.open(path)))
 
 
@@ -122,7 +122,7 @@ def test_explain(explain_run, tmp_path):
                         **measures,
                     )
                 )
-    path, table = copy_run(explain_run, tmp_path), EXPLAIN.resolve(EXPLAIN.table)
+    path, table = copy_run(explain_run, tmp_path), EXPLAIN.table()
     for file in path.glob("arrays/*"):
         file.unlink()
     write_arrays(path / explain.file_of(0), inputs | maps)
@@ -134,7 +134,7 @@ def test_explain(explain_run, tmp_path):
     }
     request = manifest["request"] | {"truth": "masks.npz"}
     table.write(path, manifest | {"facts": facts, "request": request}, rows.concatenate(parts))
-    EXPLAIN.resolve(EXPLAIN.page)(path)
+    EXPLAIN.write_page(path)
     approve("explain", shown(path) + "\n" + payload(brinell.open(path)))
 
 

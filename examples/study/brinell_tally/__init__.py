@@ -1,10 +1,10 @@
 """Count how often a model predicts each class under Gaussian noise."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, Seed
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
 
 
@@ -17,10 +17,8 @@ class TallyRequest(BaseRequest):
     """The model, as for brinell audit."""
     size: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.2, 0.5)
     """A standard deviation of the noise, in the units of the data."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 1000, or all where there are fewer."""
-    select: Literal["first", "stratified", "random"] | None = None
-    """How samples are selected: first, stratified or random."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all where there are fewer."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
@@ -30,9 +28,7 @@ STUDY = Study(
     package=__name__,
     verb="tally",
     request=TallyRequest,
-    pieces="run:pieces",
     rows="result:Predictions",
-    summarise="result:summarise",
     result="result:TallyResult",
     examples=("brinell tally", "brinell tally --data FILE.npz --model model.py:factory --size 0 --size 0.1"),
 )

@@ -186,13 +186,13 @@ def _settings(study: Study) -> Iterator[inspect.Parameter]:
     yield from (own.pop(key) for key in study.positional)
     yield from itertools.islice(own.values(), FIRST - 2)
     if study.output is Output.FILE:
-        yield _parameter("out", Path, typer.Option(help=study.out), ...)
+        yield _parameter("out", Path, typer.Option(help="The file to write."), ...)
     elif study.output is Output.FOLDER:
-        yield _parameter("out", Path | None, typer.Option(help=study.out), None)
+        yield _parameter("out", Path | None, typer.Option(help="The folder of the results. Default: a fresh one in runs/."), None)
     yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
     yield from itertools.islice(own.values(), FIRST - 2, None)
     if study.resume:
-        yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
+        yield _parameter("resume", bool, typer.Option("--resume", help="Go on with what --out holds."), False)
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:

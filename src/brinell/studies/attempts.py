@@ -62,7 +62,7 @@ def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
     request, chain = call.request, list(_causes(error))
     size, device = getattr(request, "batch_size", 1), getattr(request, "device", PROCESSOR)
     if any(isinstance(cause, MemoryShortError) or is_memory_short(cause) for cause in chain):
-        if call.study.halves and size > 1:
+        if call.study.rows is not None and "batch_size" in call.study.ignored and size > 1:
             return {"batch_size": size // 2}, f"memory was short for batches of {size} inputs: from here on they hold {size // 2}"
         smaller = f"give a smaller {option('batch_size')}, or " if size > 1 else ""
         advice = f"{smaller}{option('device', PROCESSOR)}" if device != PROCESSOR else f"{smaller}fewer samples"

@@ -30,23 +30,14 @@ if TYPE_CHECKING:
     from brinell.manifest import Facts
 
 
-@dataclass(frozen=True)
-class Lazy:
-    """An object that is made on first use."""
-
-    make: Callable[[], Any]
-
-
-Reference = str | Callable[..., Any] | Lazy
+Reference = str | Callable[..., Any] | type[Any]
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
 WORK = "brinell.studies.work"
-"""The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
+"""The module that carries out a study of the kit: named, never imported, since it needs torch."""
 SERVING = "brinell.studies.serving:open_pool"
 """The function that starts the workers of a call, named for the same reason."""
 GROUPS = {"train": "Train an agent of the attack rlab, a generator of inputs, or a learned distance."}
 """Groups of commands by their first word."""
-FRESH = "The folder of the results. Default: a fresh one under runs/."
-RESUME = "Go on with what --out holds."
 
 
 class Output(Enum):
@@ -59,7 +50,7 @@ class Output(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Resolved plan of a study with plan and parts; a study adds fields in a subclass."""
+    """Resolved plan of a study; a study adds fields in a subclass."""
 
     dataset: "Dataset"
     selection: "Selection"
@@ -69,7 +60,7 @@ class Plan:
     labels: "Array"
     """(n,) int64: their labels."""
     models: "Mapping[str, Model]"
-    """Models by name: for `parts` on the device, with logits as answers."""
+    """Models by name: for `pieces` on the device, with logits as answers."""
     device: "torch.device"
     facts: "Facts | None" = None
     """What the manifest says in addition to request, data, models and machine."""
@@ -84,7 +75,7 @@ class Plan:
     inputs: str = "the data, the weights"
     """Inputs that the rows depend on in addition to settings, for the message about a folder that cannot be resumed."""
     folder: Path = Path()
-    """Folder for the additional files of pieces in this process; set for `parts`."""
+    """Folder for the additional files of pieces in this process; set for `pieces`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +94,12 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One verb of Brinell."""
+    """One verb of Brinell.
+
+    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, `result:summarise` gives
+    `(Folder) -> result`, a `studies.result.FolderResult`, and `run:make_plan`, if there is one, `(Call) -> Plan`. Without, `run`
+    does everything.
+    """
 
     package: str
     """The package of the study: `__name__` of the module that holds the record."""
@@ -112,60 +108,36 @@ class Study:
     two words is a command of a group, or has none: it is a folder that the command of the first word writes."""
     request: type[BaseRequest]
     """Type of the request; its fields are the options of the command and the keywords of the call."""
-    run: Reference = f"{WORK}:carry_out"
-    """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
-    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` and `workers` from them."""
-    plan: Reference | None = None
-    """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
-    parts: Reference | None = None
-    """`(Plan, Call) -> sequence of Piece`."""
-    pieces: Reference | None = None
-    """`(Plan, Call) -> sequence of Piece`. With `rows` and `summarise`, the kit does the rest: folder, resume, page, CSV,
-    verification; the result is a `studies.result.FolderResult`."""
-    rows: Reference | None = None
-    """The dataclass of its rows as columns."""
-    facts: Reference | None = None
-    """The class of its facts, a `manifest.Facts`."""
-    table: Reference | None = None
-    """The `store.table.Table` of its folder. With `summarise` it gives `open` and `layout` too."""
-    summarise: Reference | None = None
-    """`(Folder) -> result`, a `FolderResult`, from the records alone."""
+    options: type[BaseRequest] | None = None
+    """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
     result: Reference
-    """The type of the result, a pydantic model: what `--json` prints. Its property `exit_code`, if any, is the command's."""
-    printed: Reference | None = None
-    """The type of what `--json` prints, where it is not all of the result."""
-    more_schemas: tuple[tuple[str, Reference], ...] = ()
-    """Names of schemas, and the other types that it may print."""
+    """The type of the result, a pydantic model: what `--json` prints, with `lines()` for a terminal. It may have `exit_code`,
+    `rates()` by metric for a gate, `cautions()` that a caller from Python must see, and `printed`, the schemas of what is printed
+    in its place."""
+    rows: Reference | None = None
+    """The dataclass of the rows as columns."""
+    run: Reference = ""
+    """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else `run:carry_out`."""
+    folder: str = ""
+    """Module with `LAYOUT`, `open_result` and `write_page` of a folder that is not the kit's."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
-    open: Reference | None = None
-    """`(folder) -> result`: the result again, from the records alone."""
-    page: Reference | None = None
-    """`(folder) -> path`: writes the page again, from the records alone."""
-    without_page: str = ""
-    """If the folder has no page: a clause «has ...» with the remedy."""
-    layout: Reference | None = None
-    """The `store.folder.Layout` of its folder; none for a study that leaves no folder."""
-    rewrite: Reference | None = None
-    """`(folder) -> anything`: writes tables, cards and page again from the records alone, where `page` does not write all."""
     repeat: Reference | None = None
     """`(Call, folder) -> anything`: carries the call of a folder out again for verification, where `run` would be too dear. It
     may take from the folder what `claimed` lists."""
-    rates: Reference | None = None
-    """`(result) -> mapping of metrics to rates over budgets`, for a folder other than an audit's that a gate can judge."""
     sources: Reference | None = None
     """`(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification verifies them,
-    and has `page` write the texts again. `page` then takes a copy of the folder, and where that lay."""
+    and writes the texts again from a copy of the folder; `write_page` then takes where that lay, too."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `verification.differences.Claims`, with names."""
-    options: type[BaseRequest] | None = None
-    """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
     positional: tuple[str, ...] = ()
     """The settings that come first, without their names."""
     memory: tuple[str, ...] = ("model", "data")
     """Settings in whose place Python may give an object in memory."""
     data_of: Reference | None = None
     """`(settings) -> spec`: the data of models in memory, where no setting names them."""
+    needs_inputs: bool = False
+    """True if the Python call requires a model and data, although the command has defaults for both."""
     truth: bool = False
     """True if the study understands data with a truth about parts of inputs (`core.data.Truth`), such as masks."""
     of_pictures: str = ""
@@ -173,82 +145,78 @@ class Study:
     output: Output = Output.FOLDER
     within: str = ""
     """The setting that may name a folder in which, under the name of the verb, the results go by default; empty for none."""
-    out: str = FRESH
-    """Help of --out."""
-    resume: str = ""
-    """Help of --resume; empty for a study that cannot be resumed."""
+    resume: bool | None = None
+    """True if a call can be resumed. Default: with `rows`."""
     workers: bool | None = None
-    """True if workers on other machines can do the work. Default: where it consists of pieces."""
+    """True if workers on other machines can do the work. Default: with `rows`."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that change no row of the pieces: a folder may be resumed with others."""
-    needs_inputs: bool = False
-    """True if the Python call requires a model and data, although the command has defaults for both."""
-    warnings: Reference | None = None
-    """`(result) -> lines` that a caller from Python must see before the figures."""
-    halves: bool = False
-    """True if no row depends on the batch size and the parts of the work do not either, so that a call that runs out of memory
-    goes on with half of it. An audit sees to this itself."""
-    call: bool = True
-    """Whether Python calls it by the name of the verb."""
 
     def __post_init__(self) -> None:
-        derived: dict[str, Any] = {}
-        if self.rows is not None:
-            derived |= {
-                "plan": self.plan or "brinell.studies.work:open_plan",
-                "parts": self.pieces,
-                "table": self.table or Lazy(self._table),
-                "layout": self.layout or Lazy(lambda: self._table().layout),
-                "open": self.open or self.open_folder,
-                "page": self.page or self._write_page,
-                "halves": "batch_size" in self.ignored,
-            }
-        elif self.table is not None:
-            derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
-        if self.plan is not None or self.rows is not None:
-            derived |= {"resume": self.resume or RESUME, "workers": self.workers is not False}
-        for name, value in derived.items():
+        kit = self.rows is not None
+        run = self.run or (f"{WORK}:carry_out" if kit else "run:carry_out")
+        defaults = {"run": run, "resume": kit if self.resume is None else self.resume}
+        for name, value in {**defaults, "workers": kit if self.workers is None else self.workers}.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
-    def _table(self) -> Any:
-        """The format of the folder: rows, and a manifest with the request and the facts of this study."""
+    def plan(self, call: "Call") -> Any:
+        """The plan of a call."""
+        make = getattr(import_module(f"{self.package}.run"), "make_plan", None) or self.resolve(f"{WORK}:open_plan")
+        return make(call)
+
+    def table(self) -> Any:
+        """The format of a folder of the kit: rows, and a manifest with the request and the facts of this study."""
         from pydantic import create_model
 
         from brinell.manifest import FolderManifest
         from brinell.store.folder import Layout
         from brinell.store.table import Table
 
+        result = self.resolve(self.result)
         fields: dict[str, Any] = {"request": (self.request, ...)}
-        if self.facts is not None:
-            fields["facts"] = (self.resolve(self.facts), ...)
+        if "facts" in result.model_fields:
+            fields["facts"] = (result.model_fields["facts"].annotation, ...)
         manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
-        noun, beside = f"{self.verb} study", self.resolve(self.result).beside
-        layout = Layout(verb=self.verb, noun=noun, version=1, manifest=manifest, derived=beside)
-        return Table(layout, self.resolve(self.rows))
-
-    def open_folder(self, folder: Path) -> Any:
-        """Result of a folder from its rows, request and facts."""
-        from brinell.studies.result import Folder
-
-        content = self._table().read(folder)
-        facts = None if self.facts is None else self.resolve(self.facts).model_validate(content.manifest["facts"])
-        request = self.request.model_validate(content.manifest["request"])
-        return self.resolve(self.summarise)(
-            Folder(path=content.path, manifest=content.manifest, request=request, facts=facts, rows=content.rows)
-        )
-
-    def _write_page(self, folder: Path) -> Path:
-        page: Path = self.open_folder(folder).write()
-        return page
-
-    def _summary(self, folder: Path) -> Any:
-        """Result of a folder from its records."""
-        return self.resolve(self.summarise)(self.resolve(self.table).read(folder))
+        layout = Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest, derived=result.beside)
+        return Table(layout, self.resolve(self.rows or ""))
 
     @property
-    def name(self) -> str:
-        """The name of the Python call."""
-        return self.command.replace("-", "_").replace(" ", "_")
+    def leaves_folder(self) -> bool:
+        """True if there is a format of its folder."""
+        return self.rows is not None or bool(self.folder)
+
+    @property
+    def layout(self) -> Any:
+        """The `store.folder.Layout` of its folder."""
+        return self.table().layout if self.rows is not None else self.resolve(f"{self.folder}:LAYOUT")
+
+    def open(self, folder: Path) -> Any:
+        """The result of a folder, from its records alone."""
+        if self.folder:
+            return self.resolve(f"{self.folder}:open_result")(folder)
+        from brinell.studies.result import Folder
+
+        content, facts = self.table().read(folder), self.resolve(self.result).model_fields.get("facts")
+        return self.resolve("result:summarise")(
+            Folder(
+                path=content.path,
+                manifest=content.manifest,
+                request=self.request.model_validate(content.manifest["request"]),
+                facts=None if facts is None else facts.annotation.model_validate(content.manifest["facts"]),
+                rows=content.rows,
+            )
+        )
+
+    def write_page(self, folder: Path, *place: Path) -> Path:
+        """Write page, tables and what else follows from the records again; returns the path of the page."""
+        page: Path = self.resolve(f"{self.folder}:write_page")(folder, *place) if self.folder else self.open(folder).write()
+        return page
+
+    def printed(self) -> dict[str, Any]:
+        """The types that `--json` may print, by the name of their schema."""
+        result = self.resolve(self.result)
+        references = getattr(result, "printed", {self.verb.replace(" ", "-"): result})
+        return {name: self.resolve(reference) for name, reference in references.items()}
 
     @property
     def command(self) -> str:
@@ -256,26 +224,22 @@ class Study:
         first = self.verb.partition(" ")[0]
         return self.verb if first in GROUPS else first
 
-    def resolve(self, reference: Reference | None) -> Any:
-        """The object that a reference names.
+    @property
+    def name(self) -> str:
+        """The name of the Python call."""
+        return self.command.replace("-", "_").replace(" ", "_")
 
-        Raises:
-            LookupError: the reference is None because the study lacks this part.
-        """
-        if reference is None:
-            raise LookupError(f"brinell {self.verb} has no such function")
+    @property
+    def call(self) -> bool:
+        """Whether Python calls it by its name: `brinell.plugins` is the module that lists them."""
+        return self.verb == self.command and self.name != "plugins"
+
+    def resolve(self, reference: Reference) -> Any:
+        """The object that a reference names."""
         if not isinstance(reference, str):
-            return reference.make() if isinstance(reference, Lazy) else reference
+            return reference
         module, _, name = reference.partition(":")
         return operator.attrgetter(name)(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"))
-
-    def has_rates(self) -> bool:
-        """True if a gate can judge results of this study."""
-        return self.rates is not None or hasattr(self.resolve(self.result), "rates")
-
-    def rates_of(self, result: Any) -> Any:
-        """Rates of a result that a gate can judge, by metric."""
-        return result.rates() if self.rates is None else self.resolve(self.rates)(result)
 
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""
@@ -345,8 +309,8 @@ class Call:
         if self.study.output is Output.FILE:
             check_file(out)
             return
-        if self.study.layout is not None and not self.resume:
-            self.study.resolve(self.study.layout).begin(out)
+        if self.study.leaves_folder and not self.resume:
+            self.study.layout.begin(out)
         check_writable(out)
 
     def pool(self) -> "Pool | Channel | None":

@@ -90,7 +90,7 @@ def study_of(folder: Path) -> Study:
     verb = verb_of(folder)
     if verb is None:
         audit = load("audit")
-        audit.resolve(audit.layout).open(folder)  # says what is missing or damaged
+        audit.layout.open(folder)  # says what is missing or damaged
     if verb not in entries():
         raise RequestError(f"{folder} was made by brinell {verb}, and no study of that verb is installed: install its package")
     return load(verb)
@@ -98,24 +98,20 @@ def study_of(folder: Path) -> Study:
 
 def open_folder(folder: Path) -> Any:
     """The result of a folder, from its records, by the study that made it."""
-    study = study_of(folder)
-    return study.resolve(study.open)(folder)
+    return study_of(folder).open(folder)
 
 
 def write_page(folder: Path) -> Path:
     """Write page and tables of a folder again, from its records, by the study that made it; returns the path of the page.
 
     Raises:
-        RequestError: no folder of ours, one without a page, or files that do not fit together.
+        RequestError: no folder of ours, or files that do not fit together.
     """
     from brinell.store.folder import fitting
 
     study = study_of(folder)
-    if study.page is None:
-        raise RequestError(f"{folder} holds a {study.resolve(study.layout).noun}, which {study.without_page}")
     with fitting(folder):
-        page: Path = study.resolve(study.page)(folder)
-    return page
+        return study.write_page(folder)
 
 
 def of_data(study: Study, data: Any) -> Study:
@@ -140,11 +136,7 @@ def _read(package: str) -> Entry:
 
 def schemas() -> dict[str, Any]:
     """Types that the commands print with --json, by the name of their schema: the verb, or an additional schema of a study."""
-    types = {}
-    for verb, study in studies().items():
-        types[verb.replace(" ", "-")] = study.resolve(study.printed or study.result)
-        types |= {name: study.resolve(reference) for name, reference in study.more_schemas}
-    return dict(sorted(types.items()))
+    return dict(sorted({name: kind for study in studies().values() for name, kind in study.printed().items()}.items()))
 
 
 def schema(name: str) -> dict[str, Any]:

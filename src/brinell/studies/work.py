@@ -1,10 +1,10 @@
-"""Carries out studies of plan and parts: opens what they name, begins or resumes, writes rows and page.
+"""Carries out studies of the kit: opens what they name, begins or resumes, writes rows and page.
 
 `kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -104,7 +104,7 @@ def classes(model: Model, x: torch.Tensor, batch_size: int) -> Array:
     return predicted
 
 
-def carry_out(call: Call) -> Any:
+def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | None = None) -> Any:
     """Compute what a folder lacks, and write its rows, its manifest and its page.
 
     Returns:
@@ -115,8 +115,8 @@ def carry_out(call: Call) -> Any:
         StoppedError: the folder cannot be written.
     """
     study, request = call.study, call.request
-    plan: Plan = study.resolve(study.plan)(call)
-    table: Table[Any] = study.resolve(study.table)
+    plan: Plan = study.plan(call)
+    table: Table[Any] = study.table()
     digest = plan.dataset.digest()
     facts, further = ({name: model_facts(model) for name, model in group.items()} for group in (plan.models, plan.more_models))
     hashed = content_hash(
@@ -147,7 +147,7 @@ def carry_out(call: Call) -> Any:
         """Compute all pieces of the study, and write rows, manifest and page."""
         with ExitStack() as stack:
             ready, answer_facts = _ready(plan, makers, stack)
-            pieces: list[Piece] = list(study.resolve(study.parts)(ready, call))
+            pieces: list[Piece] = list((pieces_of or study.resolve("run:pieces"))(ready, call))
             outcomes = makers.make(_parts(pieces, makers.folder, call))
         manifest = {
             **provenance.start_record(request, call.command),
@@ -168,14 +168,14 @@ def carry_out(call: Call) -> Any:
         files = [makers.folder / _file(number) for number in range(len(pieces))]
         content = [parquet.load_rows(table.of, file) for file in files if file.exists()]
         table.write(makers.folder, manifest, rows.concatenate(content))
-        study.resolve(study.page)(makers.folder)
+        study.write_page(makers.folder)
 
     pool = call.pool()
     if isinstance(pool, Channel):
         return work(parts.ServedMaker(job.path, pool))
     makers = parts.PartMaker(job.path, pool)
     make_folder(job, lambda: work(makers), resume=call.resume)
-    return study.resolve(study.open)(job.path)
+    return study.open(job.path)
 
 
 def _named_folders(request: BaseRequest) -> dict[str, str]:

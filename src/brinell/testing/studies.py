@@ -51,23 +51,17 @@ def check_record(study: Study) -> None:
     Raises:
         ContractError: one does not.
     """
-    required = ("run", "result") if study.plan is None else ("plan", "parts", "table", "summarise", "result")
-    for field in dataclasses.fields(study):
-        reference = getattr(study, field.name)
-        is_reference = "Reference" in str(field.type) or "Callable[..., typing.Any]" in str(field.type)
-        if field.name in required:
-            _demand(study, reference is not None, f"has no {field.name}")
-        if is_reference and isinstance(reference, str):
-            _demand(study, _resolves(study, reference), f"names {reference} as its {field.name}, which is not there")
-    for name, reference in study.more_schemas:
-        _demand(study, not isinstance(reference, str) or _resolves(study, reference), f"has no type for the schema {name}")
+    references = {name: getattr(study, name) for name in ("run", "result", "rows", "repeat", "sources", "data_of")}
+    references |= {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
+    for name, reference in references.items():
+        _demand(study, reference is None or _resolves(study, reference), f"names {reference} as its {name}, which is not there")
     for name, setting in study.fields().items():
         _demand(study, bool(setting.description), f"does not say what {name} is")
     _demand(study, bool(study.examples), "has no example for its help")
     _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
     _demand(study, hasattr(study.resolve(study.result), "lines"), "has a result without lines for a terminal")
-    if study.layout is not None:
-        _demand(study, study.resolve(study.layout).verb == study.verb, "has a layout of another verb")
+    if study.leaves_folder:
+        _demand(study, study.layout.verb == study.verb, "has a layout of another verb")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +101,7 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
     _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
     _demand(study, isinstance(result, study.resolve(study.result)), "returns something else than its result")
     rows = rows_of(full)
-    _demand(study, bool(rows), "leaves no rows")
+    _demand(study, bool(rows) or study.rows is None, "leaves no rows")
     return FinishedRun(study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written))
 
 
@@ -181,14 +175,12 @@ def check_records(run: FinishedRun) -> None:
         ContractError: they do not.
     """
     study, full = run.study, run.folder
-    if study.open is not None:
-        _demand(study, study.resolve(study.open)(full) == run.result, "opens its folder as another result than it returned")
-    if study.page is not None:
-        page = full / PAGE
-        _demand(study, page.exists(), f"leaves no {PAGE}")
-        before = page.read_bytes()
-        study.resolve(study.page)(full)
-        _demand(study, page.read_bytes() == before, "writes another page from the same records")
+    _demand(study, study.open(full) == run.result, "opens its folder as another result than it returned")
+    page = full / PAGE
+    _demand(study, page.exists(), f"leaves no {PAGE}")
+    before = page.read_bytes()
+    study.write_page(full)
+    _demand(study, page.read_bytes() == before, "writes another page from the same records")
     if study.resume:
         recorded = {name: value for name, value in toml.load(full / "run.toml").items() if name in study.request.model_fields}
         expected = toml.parse_request(study.request, _settings(study, run.example))
@@ -260,7 +252,7 @@ def check_command(run: FinishedRun) -> None:
         Command(study, values, options, None, out, bool(study.resume), True).execute()
     way = "after a stop of the call and a resume by the command" if study.resume else "by the command than by the call"
     _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")
-    printed_type = TypeAdapter[Any](study.resolve(study.printed or study.result))
+    printed_type = TypeAdapter[Any](next(iter(study.printed().values())))
     try:
         answer = json.loads(printed.getvalue())
         round_trip = printed_type.dump_python(printed_type.validate_python(answer), mode="json", by_alias=True)
@@ -289,7 +281,7 @@ def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
     return settings_texts({name: value for name, value in example.items() if name in study.request.model_fields})
 
 
-def _resolves(study: Study, reference: str) -> bool:
+def _resolves(study: Study, reference: Any) -> bool:
     """True if a reference leads to an object."""
     try:
         study.resolve(reference)

@@ -10,7 +10,7 @@ from brinell.engine.progress import SilentProgress
 from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.studies.audit_detectors import STUDY, DetectorsRequest
-from brinell.studies.audit_detectors.result import EVADING, summarise
+from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, summarise
 from brinell.studies.audit_detectors.run import _fit, make_plan
 from brinell.studies.kit import Call
 from brinell.studies.result import Folder
@@ -27,7 +27,7 @@ def audit(tmp_path_factory):
 
 def folder_of(audit):
     """The rows of the detectors beside an audit."""
-    return STUDY.resolve(STUDY.table).read(f"{audit.folder}/detectors")
+    return STUDY.table().read(f"{audit.folder}/detectors")
 
 
 def test_rows_add_up(audit):
@@ -87,7 +87,7 @@ def test_rates_follow_from_rows_of_two_models():
     ]
     manifest = {"data": {"name": "x", "classes": []}, "models": [], "seconds": 0.0}
     request = DetectorsRequest(run="r", data="x", model="m", train="t", detector="d")
-    facts = STUDY.resolve(STUDY.facts)(eps=0.1, eps_text="0.1", distance="linf")
+    facts = DetectorsFacts(eps=0.1, eps_text="0.1", distance="linf")
     table = rows.concatenate(parts)
     result = summarise(Folder(path="r", manifest=manifest, request=request, facts=facts, rows=table))
     for number, entry in enumerate(result.detectors):

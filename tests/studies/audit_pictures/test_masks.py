@@ -69,7 +69,7 @@ def test_the_worst_case_is_found_exactly(result):
 
 def test_a_picture_without_classes_is_stated_and_not_attacked(result):
     assert any("1 of 5 pictures have no pixel of any class" in note for note in result.notes)
-    rows = STUDY.resolve(STUDY.table).read(result.folder).rows
+    rows = STUDY.table().read(result.folder).rows
     assert set(rows.attack[rows.sample_id == 0]) == {"clean"}
 
 

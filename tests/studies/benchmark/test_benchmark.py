@@ -322,7 +322,7 @@ def test_a_manifest_of_another_form(benchmark_set, tmp_path):
     study = register.load("benchmark")
 
     def read():
-        study.resolve(study.layout).open(tmp_path / "set")
+        study.layout.open(tmp_path / "set")
         plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})().load([0])
 
     read()

@@ -133,7 +133,7 @@ def corruption_folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_command(corruption_folder, root, tmp_path, capsys):
-    stored = STUDY.resolve(STUDY.table).read(corruption_folder)
+    stored = STUDY.table().read(corruption_folder)
     assert len(stored.rows) == 2 * (1 + 2 * 2) * 20
     result = brinell.open(corruption_folder)
     assert result.n == 20 and result.facts.severities == [3, 5]
@@ -149,7 +149,7 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
 
 def test_the_page_shows_the_kinds_that_cost_most_first(corruption_folder):
     """Property: each pair is a sample of the data and its corruption; three kinds are open, in the order of accuracy."""
-    stored = STUDY.resolve(STUDY.table).read(corruption_folder)
+    stored = STUDY.table().read(corruption_folder)
     result = brinell.open(corruption_folder)
     accuracies = {kind.kind: kind.accuracy for kind in result.per_model[0].kinds if kind.active}
     assert [shown.kind for shown in result.shown] == sorted(accuracies, key=accuracies.get)

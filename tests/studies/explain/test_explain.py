@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.studies.explain import STUDY
 from brinell.studies.explain.result import BLURRED, INVERSE, MEASURES, load_arrays, values
 
-TABLE = STUDY.resolve(STUDY.table)
+TABLE = STUDY.table()
 SIDE, N = 12, 20
 
 

@@ -27,7 +27,7 @@ from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts
 from brinell.studies.transfer.result import TransferResult, budget, sentences, summarise
 from brinell.studies.transfer.run import Ensemble
 
-TABLE = STUDY.resolve(STUDY.table)
+TABLE = STUDY.table()
 # The first value decides the class, with a threshold of 0.5 (near) or 0.6 (far). Margins of near: 0.12, 0.02, 0.30, wrong, 0.19.
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)
@@ -168,7 +168,7 @@ def test_few_discordant_samples_tell_no_source_apart():
 
 def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path):
     transfer = TABLE.read(transfer_result.folder)
-    assert STUDY.open_folder(Path(transfer_result.folder)) == transfer_result
+    assert STUDY.open(Path(transfer_result.folder)) == transfer_result
     assert len(transfer.rows) == 3 * 3 * 5
     arrays = read_arrays(transfer.path / "examples" / "000-00000000.safetensors")
     assert np.abs(arrays["x"][0] - X[0]).max() == pytest.approx(0.15, abs=1e-6)

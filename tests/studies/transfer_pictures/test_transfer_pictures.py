@@ -104,7 +104,7 @@ def test_changes_are_paired_by_picture(result):
 
 def test_figures_come_from_rows_alone(result):
     assert brinell.open(result.folder) == result
-    rows = STUDY.resolve(STUDY.table).read(result.folder).rows
+    rows = STUDY.table().read(result.folder).rows
     assert len(rows) == 5 * 3 * (1 + 3)
     assert (
         sum(source.forwards for source in result.sources) == rows.forwards.sum() == rows.forwards[rows.model == rows.source].sum()

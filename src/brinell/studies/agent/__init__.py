@@ -62,11 +62,9 @@ STUDY = Study(
     package=__name__,
     verb="train agent",
     request=TrainAgentRequest,
-    run="run:carry_out",
     result="result:AgentResult",
     output=Output.FILE,
-    out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
-    resume="Go on with the policy in --out, if there is one.",
+    resume=True,
     truth=True,
     examples=(
         "brinell train agent --data FILE.npz --model model.py:factory --out policy.safetensors",

@@ -55,7 +55,7 @@ def with_detectors(result: AuditResult, folder: Path) -> AuditResult:
     """The figures of an audit with those of the detectors beside it; without any the figures as they are."""
     if not (folder / FOLDER / MANIFEST).is_file():
         return result
-    measured = DETECTORS.open_folder(folder / FOLDER).detectors
+    measured = DETECTORS.open(folder / FOLDER).detectors
     models = [
         model.model_copy(update={"detectors": [entry for entry in measured if entry.model == model.model]})
         for model in result.models

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import PrivateAttr
@@ -43,6 +43,7 @@ class StoredInputs(NamedTuple):
 class Audit(ReportedResult, AuditResult):
     """All figures of an audit, with ways to look at them and at what lies behind them."""
 
+    printed: ClassVar[dict[str, str]] = {"audit": "brinell.analysis.results:PrintedAudit", "plan": "dry_run:PlanResult"}
     _gates: tuple[GateResult, ...] = PrivateAttr(())
 
     @classmethod
@@ -100,6 +101,18 @@ class Audit(ReportedResult, AuditResult):
     def clean(self, model: str | None = None) -> Rate:
         """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
         return self.models[self._index(model)].clean_accuracy
+
+    def cautions(self) -> Sequence[str]:
+        """Failed checks and warnings of a run, one line each."""
+        sentences: dict[str, None] = {}
+        for model in self.models:
+            warnings = {warning.code: warning.text for warning in model.warnings}
+            for check in model.checks:
+                if check.passed is False:
+                    sentences[f"{model.model}: {warnings.get(check.code, check.text)}"] = None
+            codes = {check.code for check in model.checks}
+            sentences |= {f"{model.model}: {text}": None for code, text in warnings.items() if code not in codes}
+        return list(sentences)
 
     @property
     def robust_accuracy(self) -> list[Rate]:
@@ -199,16 +212,3 @@ def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[
         if len(levels) == 1 and math.isclose(budget, levels[0], rel_tol=1e-6, abs_tol=1e-12):
             return value
     raise RequestError(f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit it, or take one of these")
-
-
-def failures(result: AuditResult) -> Sequence[str]:
-    """Failed checks and warnings of a run, one line each."""
-    sentences: dict[str, None] = {}
-    for model in result.models:
-        warnings = {warning.code: warning.text for warning in model.warnings}
-        for check in model.checks:
-            if check.passed is False:
-                sentences[f"{model.model}: {warnings.get(check.code, check.text)}"] = None
-        codes = {check.code for check in model.checks}
-        sentences |= {f"{model.model}: {text}": None for code, text in warnings.items() if code not in codes}
-    return list(sentences)

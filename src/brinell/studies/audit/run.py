@@ -11,6 +11,7 @@ from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
+from brinell.store.run import LAYOUT as LAYOUT
 from brinell.store.run import Run
 from brinell.studies.audit import detection, dry_run
 from brinell.studies.audit.plan import plan_audit
@@ -102,7 +103,7 @@ def carry_out_plan(
     return audit
 
 
-def write(folder: Path) -> Path:
+def write_page(folder: Path) -> Path:
     """Write tables and page of a run from its records."""
     return open_result(folder).write()
 

@@ -46,13 +46,8 @@ STUDY = Study(
     package=__name__,
     verb="audit detectors",
     request=DetectorsRequest,
-    plan="run:make_plan",
-    pieces="run:pieces",
     rows="result:Scores",
-    facts="result:DetectorsFacts",
-    summarise="result:summarise",
     result="result:DetectorsResult",
     memory=("model", "data", "train"),
-    call=False,
     examples=("brinell audit --detector mahalanobis --detector-data TRAIN.npz",),
 )

@@ -27,9 +27,7 @@ STUDY = Study(
     package=__name__,
     verb="board",
     request=BoardRequest,
-    run="run:carry_out",
     result="result:BoardResult",
     positional=("folder",),
-    out="The folder of the site. A site that is there is brought up to date. Default: a fresh one under runs/.",
     examples=("brinell board runs --out site", "brinell board RUN_A RUN_B CERTIFICATE --out site"),
 )

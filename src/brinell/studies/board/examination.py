@@ -115,9 +115,9 @@ def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) ->
 
 def _of_rates(study: Study, path: Path, verified: bool) -> Figures:
     """The proofs of a folder, of the model or of another that is made of it, such as the smoothed one."""
-    manifest: dict[str, Any] = study.resolve(study.layout).open(path)
+    manifest: dict[str, Any] = study.layout.open(path)
     request, model = manifest["request"], manifest["models"][0]
-    rates = study.rates_of(study.resolve(study.open)(path))
+    rates = study.open(path).rates()
     by_eps = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}
     certified, robust = by_eps.get("certified", {}), by_eps.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())

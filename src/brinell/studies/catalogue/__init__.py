@@ -15,10 +15,8 @@ STUDY = Study(
     package=__name__,
     verb="plugins",
     request=PluginsRequest,
-    run="run:carry_out",
     result="run:PluginsResult",
     positional=("kind",),
     output=Output.ANSWER_ONLY,
-    call=False,  # from Python the module `brinell.plugins` lists them
     examples=("brinell plugins attack", "brinell plugins cascade"),
 )

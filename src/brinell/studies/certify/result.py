@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -83,6 +83,8 @@ class SampleBudgets(OfClass):
 class CertifyResult(FolderResult, Band):
     """What `brinell certify --json` prints. With smoothing all rates are of the smoothed model, none of the model itself."""
 
+    printed: ClassVar[dict[str, str]] = {"certify": "result:CertifyResult", "certify-query": "result:QueryResult"}
+
     request: CertifyRequest
     facts: CertifyFacts
     n: int
@@ -104,6 +106,10 @@ class CertifyResult(FolderResult, Band):
     def rates(self) -> dict[str, list[Rate]]:
         """Rates that a gate can judge, by metric."""
         return {"clean": [self.clean], "certified": self.certified, **({"robust": self.robust} if self.robust else {})}
+
+    def cautions(self) -> list[str]:
+        """The notes that a caller must see before the figures."""
+        return [line for tool in self.solvers for line in tool.faults]
 
     def report(self) -> Report:
         """What the page, the terminal and the CSV files say."""
@@ -158,7 +164,7 @@ class CertifyResult(FolderResult, Band):
                 ),
                 *self._solver_table(),
             ],
-            notes=[Note("solver", "warn", line) for line in warnings(self)],
+            notes=[Note("solver", "warn", line) for line in self.cautions()],
             steps=[
                 Step(
                     "Demand this share in CI; the lower end of its interval counts.",
@@ -325,8 +331,3 @@ class QueryResult(Result):
             start, end = "((" if k == 0 else " (", "))" if k == len(values) - 1 else ")"
             yield f"{start}{name} {value!r}{end}"
         yield f"; {self.reason}; {counted(self.forwards, 'input')} in {self.seconds:.1f} s"
-
-
-def warnings(result: CertifyResult | QueryResult) -> list[str]:
-    """The notes that a caller must see before the figures."""
-    return [line for tool in result.solvers for line in tool.faults] if isinstance(result, CertifyResult) else []

@@ -77,11 +77,11 @@ def carry_out(call: Call) -> ClaimResult:
     if any(previous.get(key, value) != value for key, value in settings.items()):
         raise RequestError(f"{folder} holds a claim about another run or budget: choose another {option('out')}")
     LAYOUT.save(folder, settings | {"command": call.command})
-    write(folder)
-    return open_claim(folder)
+    write_page(folder)
+    return open_result(folder)
 
 
-def open_claim(folder: Path, place: Path | None = None) -> ClaimResult:
+def open_result(folder: Path, place: Path | None = None) -> ClaimResult:
     """The claim of a folder, from the run that it names; `place` is where the folder lay before it was copied."""
     manifest = LAYOUT.read(folder)
     request = parse_request(ClaimRequest, dict(manifest["request"]))
@@ -103,9 +103,9 @@ def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
     )
 
 
-def write(folder: Path, place: Path | None = None) -> Path:
-    """Write the page of a claim, its tables and the files beside it; arguments as for `open_claim`."""
-    result = open_claim(folder, place)
+def write_page(folder: Path, place: Path | None = None) -> Path:
+    """Write the page of a claim, its tables and the files beside it; arguments as for `open_result`."""
+    result = open_result(folder, place)
     for name, text in result.texts().items():
         write_text(folder / name, text)
     return html.write(folder, result.report())

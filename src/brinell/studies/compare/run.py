@@ -53,7 +53,7 @@ def carry_out(call: Call) -> Comparison:
     return result
 
 
-def open_comparison(folder: Path) -> Comparison:
+def open_result(folder: Path) -> Comparison:
     """The result of a folder, from the records of its runs.
 
     Raises:
@@ -69,7 +69,7 @@ def open_comparison(folder: Path) -> Comparison:
 
 def write_page(folder: Path) -> Path:
     """Write the tables and the page again, from the records of the runs."""
-    return open_comparison(folder).write()
+    return open_result(folder).write()
 
 
 def _runs(request: CompareRequest) -> list[str]:

@@ -38,11 +38,7 @@ STUDY = Study(
     package=__name__,
     verb="corrupt",
     request=CorruptRequest,
-    plan="run:make_plan",
-    pieces="run:pieces",
     rows="result:Answers",
-    facts="result:CorruptFacts",
-    summarise="result:summarise",
     result="result:CorruptResult",
     examples=(
         "brinell corrupt --samples 200",

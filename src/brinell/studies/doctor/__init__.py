@@ -15,7 +15,6 @@ STUDY = Study(
     package=__name__,
     verb="doctor",
     request=DoctorRequest,
-    run="run:carry_out",
     result="result:DoctorResult",
     output=Output.ANSWER_ONLY,
     examples=("brinell doctor", "brinell doctor --json"),

@@ -90,7 +90,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
 
 def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
     """The rows of a folder in a norm, and the share that may break a condition."""
-    content = STUDY.resolve(STUDY.table).read(path)
+    content = STUDY.table().read(path)
     data, settings = content.manifest["data"], EpsilonRequest.model_validate(content.manifest["request"])
     if data["digest"] != dataset.digest():
         raise RequestError(f"{path} was made from other data than {dataset.name}: run brinell epsilon again")

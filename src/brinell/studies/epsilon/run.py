@@ -151,7 +151,7 @@ def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
     for folder in request.evidence:
         if verb_of(Path(folder)) != REVIEW.verb:
             raise RequestError(f"{folder} holds no review: brinell {REVIEW.verb} makes one")
-        review: ReviewResult = REVIEW.open_folder(Path(folder))
+        review: ReviewResult = REVIEW.open(Path(folder))
         norm = review.request.norm
         if review.overall is None or review.overall.size is None:
             raise RequestError(f"the answers in {folder} are too few for a threshold: judge more pairs")

@@ -25,7 +25,6 @@ STUDY = Study(
     package=__name__,
     verb="export",
     request=ExportRequest,
-    run="run:carry_out",
     result="run:ExportAnswer",
     positional=("run",),
     examples=(

@@ -56,7 +56,6 @@ STUDY = Study(
     verb="gate",
     request=GateRequest,
     options=GateOptions,
-    run="run:carry_out",
     result="brinell.analysis.gate:GateResult",
     positional=("run",),
     output=Output.ANSWER_ONLY,

@@ -40,7 +40,7 @@ def carry_out(call: Call) -> GateResult:
     folder = Path(request.run)
     with fitting(folder):
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
-        other = study is not None and study.verb != "audit" and study.has_rates()
+        other = study is not None and study.verb != "audit" and hasattr(study.resolve(study.result), "rates")
         result = _gate_rates(request, study, minima, eps) if study is not None and other else _gate(request, minima, eps)
     for path, write in ((call.options.junit, junit), (call.options.sarif, sarif)):
         if path is not None:
@@ -91,7 +91,7 @@ def _gate_rates(request: GateRequest, study: Study, minima: dict[str, float], ep
             raise RequestError(
                 f"{request.run} was made by brinell {study.verb}, and {option(name)} is for the run of an audit: leave it out"
             )
-    rates = study.rates_of(study.resolve(study.open)(Path(request.run)))
+    rates = study.open(Path(request.run)).rates()
     checks = rules.against_thresholds(rates, minima, eps)
     checks.append(rules.completeness_of([rate for of_metric in rates.values() for rate in of_metric]))
     return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)

@@ -28,9 +28,7 @@ STUDY = Study(
     package=__name__,
     verb="train generator",
     request=TrainGeneratorRequest,
-    run="run:carry_out",
     result="result:GeneratorResult",
     output=Output.FILE,
-    out="The file to write; name it in brinell unrestricted as --generator FILE.",
     examples=("brinell train generator --data TRAIN.npz --out generator.safetensors",),
 )

@@ -266,7 +266,7 @@ def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Pi
 
 def repeat(call: Call, folder: Path) -> None:
     """Carry a hardening out again with the weights of a folder, which are not trained again."""
-    work.carry_out(replace(call, study=replace(call.study, pieces=partial(pieces, trained=folder))))
+    work.carry_out(call, partial(pieces, trained=folder))
 
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:

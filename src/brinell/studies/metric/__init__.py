@@ -26,10 +26,8 @@ STUDY = Study(
     package=__name__,
     verb="train metric",
     request=MetricRequest,
-    run="run:carry_out",
     result="result:MetricResult",
     memory=("data", "test"),
     output=Output.FILE,
-    out="The file to write; name it in brinell audit as --norm embedding:FILE.",
     examples=("brinell train metric --data FILE.npz --out distance.safetensors",),
 )

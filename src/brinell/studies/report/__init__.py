@@ -15,7 +15,6 @@ STUDY = Study(
     package=__name__,
     verb="report",
     request=ReportRequest,
-    run="run:carry_out",
     result="run:ReportResult",
     positional=("run",),
     output=Output.ANSWER_ONLY,

@@ -114,7 +114,7 @@ def repeat(call: Call, folder: Path) -> None:
 
 def _refresh(result: ReviewResult) -> ReviewResult:
     """Count the answers again, and write the page."""
-    counted: ReviewResult = STUDY.open_folder(Path(result.folder))
+    counted: ReviewResult = STUDY.open(Path(result.folder))
     counted.write()
     return counted
 

@@ -31,7 +31,6 @@ STUDY = Study(
     package=__name__,
     verb="verify",
     request=VerifyRequest,
-    run="run:carry_out",
     result="result:VerifyResult",
     positional=("run",),
     data_of="run:data_of",

@@ -73,7 +73,7 @@ def data_of(settings: Mapping[str, Any]) -> str:
 def _verify(call: Call, folder: Path, *, nested: bool = False) -> VerifyResult:
     """Verify one folder and, unless it is `nested` in one that is verified, those that it derives from."""
     study = study_of(folder)
-    manifest = study.resolve(study.layout).read(folder)
+    manifest = study.layout.read(folder)
     result = _verify_alone(call, study, folder, manifest)
     if nested or result.problems:
         return result
@@ -183,7 +183,7 @@ def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> Ver
         RequestError: it is no folder of ours, damaged, or not finished.
     """
     study, comparison = study_of(path), Comparison()
-    manifest = study.resolve(study.layout).read(path)
+    manifest = study.layout.read(path)
     claims = _claims(study, path)
     if not _check_files(study, path, manifest, comparison) and manifest["brinell"] == VERSION:
         with fitting(path):
@@ -303,7 +303,7 @@ def _reasons(claims: Claims) -> list[str]:
 
 def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], comparison: Comparison) -> bool:
     """Note files that are missing, changed or foreign, and rows that break a rule; True if there are any."""
-    for name, problem in study.resolve(study.layout).find_faults(folder, manifest):
+    for name, problem in study.layout.find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
     if study.verb == LAYOUT.verb and not comparison.differences:
         with fitting(folder):
@@ -336,7 +336,7 @@ def _check_request_file(place: Path, folder: Path, comparison: Comparison) -> No
     file, study, manifest = place / REQUEST, study_of(place), read_json(place / MANIFEST)
     if file.exists():
         request = parse_request(study.request, dict(manifest["request"]))
-        text = settings_text(study.resolve(study.layout), request, str(manifest.get("command")), place)
+        text = settings_text(study.layout, request, str(manifest.get("command")), place)
         if without_mark(bounded.text(file)) != without_mark(text):
             comparison.note(str(file.relative_to(folder)), "the file differs from the request in the manifest")
 
@@ -351,9 +351,9 @@ def _written_anew(folder: Path) -> Iterator[Path]:
             (copy / name).write_bytes(content_of(folder / name))
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
             study = study_of(manifest.parent)
-            if (reference := study.rewrite or study.page) is not None:
+            if study.leaves_folder:
                 place = () if study.sources is None else (folder / manifest.parent.relative_to(copy),)
-                study.resolve(reference)(manifest.parent, *place)
+                study.write_page(manifest.parent, *place)
         yield copy
 
 
