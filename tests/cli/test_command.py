@@ -45,6 +45,9 @@ class Wider(Request):
 class EmptyResult(Result):
     """An answer that says nothing."""
 
+    def lines(self):
+        return ()
+
 
 def wide_study(does=lambda call: None, **settings):
     """A study of that request, and the calls that it was asked for."""
@@ -55,8 +58,8 @@ def wide_study(does=lambda call: None, **settings):
         does(call)
         return EmptyResult()
 
-    values = {"request": Wider, "resume": "Go on.", "verb": "audit"} | settings
-    return Study(package=__name__, run=run, result=EmptyResult, lines=lambda result: (), examples=(), **values), calls
+    values = {"request": Wider, "resume": True, "verb": "audit"} | settings
+    return Study(package=__name__, run=run, result=EmptyResult, examples=(), **values), calls
 
 
 def invoke(study, *words):
@@ -89,7 +92,7 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
     for folder in ("runs/a", "runs/b", "x"):  # what a command names is there
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "manifest.json").write_text("{}", encoding="utf-8")
-    study, calls = wide_study(request=Looking, positional=("run",), resume="", memory=())
+    study, calls = wide_study(request=Looking, positional=("run",), resume=False, memory=())
     file = tmp_path / "look.toml"
     file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
     for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "digits?split=train"]):
@@ -168,5 +171,5 @@ def test_help_and_lists_import_neither_torch_nor_the_code_of_a_study():
 
 
 def test_output_of_a_file_must_be_named():
-    study, _ = wide_study(output=Output.FILE, out="The file.")
+    study, _ = wide_study(output=Output.FILE)
     assert "out" in str(invoke(study).exception).lower()

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from _refusals import refused
 from brinell.core.errors import ContractError, RequestError
 from brinell.studies import register
+from brinell.studies.kit import Study
 from brinell.testing import check_study
 from brinell.testing import studies as checker
 
@@ -57,11 +58,10 @@ def with_field(tally, **fields):
 
 
 ON_PAPER = {
-    "names result:nobody as its summarise": lambda study: dataclasses.replace(study, summarise="result:nobody"),
+    "names result:nobody as its result": lambda study: dataclasses.replace(study, result="result:nobody"),
     "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(study, rows="elsewhere:Rows"),
-    "has no summarise": lambda study: dataclasses.replace(study, summarise=None),
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),
-    "has a layout of another verb": lambda study: dataclasses.replace(study, verb="corrupt"),
+    "has a layout of another verb": lambda study: dataclasses.replace(study, rows=None, folder="brinell.studies.claim.run"),
     "does not say what extra is": lambda study: with_field(study, extra=(bool, False)),
 }
 
@@ -81,10 +81,23 @@ class Less(BaseModel):
     model: str
 
 
-def other_page(path):
-    """A page that is longer each time."""
-    page = path / "report.html"
-    page.write_text(page.read_text() + "x")
+class Restless(Study):
+    """A study whose page is longer the second time."""
+
+    def write_page(self, folder, *place):
+        page = super().write_page(folder, *place)
+        page.write_text(page.read_text() + "x")
+        return page
+
+
+def restless(study):
+    return Restless(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+
+
+def printing(kind):
+    """The type of the result, whose schema is another one."""
+    content = {"__annotations__": {"printed": ClassVar[dict[str, Any]]}, "__module__": __name__, "printed": {"tally": kind}}
+    return type("Printing", (part("result").TallyResult,), content)
 
 
 def deaf(call):
@@ -105,16 +118,14 @@ def changing(call):
 RECORDS = {
     "opens its folder as another result": lambda run: replace(run, result=run.result.model_copy(update={"data": "x"})),
     "keeps another request in run.toml": lambda run: replace(run, example=EXAMPLE | {"samples": 9}),
-    "writes another page from the same records": lambda run: replace(run, study=replace(run.study, page=other_page)),
+    "writes another page from the same records": lambda run: replace(run, study=restless(run.study)),
     "leaves no report.html": lambda run: (run.folder / "report.html").unlink() or run,
 }
 REQUESTS = {
-    "lets itself, without a resume, into": lambda run: replace(
-        run, study=replace(run.study, plan=None, rows=None, table=None, layout=None, run=deaf)
-    ),
-    "lets another request into its folder": lambda run: replace(run, study=replace(run.study, plan=None, run=deaf)),
-    "refuses another request without one line": lambda run: replace(run, study=replace(run.study, plan=None, run=wordy)),
-    "changes rows as it refuses": lambda run: replace(run, study=replace(run.study, plan=None, run=changing)),
+    "lets itself, without a resume, into": lambda run: replace(run, study=replace(run.study, rows=None, run=deaf)),
+    "lets another request into its folder": lambda run: replace(run, study=replace(run.study, run=deaf)),
+    "refuses another request without one line": lambda run: replace(run, study=replace(run.study, run=wordy)),
+    "changes rows as it refuses": lambda run: replace(run, study=replace(run.study, run=changing)),
 }
 
 
@@ -128,7 +139,7 @@ def test_records_and_requests(run):
 
 def test_a_folder_without_rows_and_a_result_of_another_type(tally, tmp_path, monkeypatch):
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.finish(replace(tally, result=dict), EXAMPLE, tmp_path / "result")
+        checker.finish(replace(tally, result=printing(Less)), EXAMPLE, tmp_path / "result")
     monkeypatch.setattr(checker, "rows_of", lambda folder: {})
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.finish(tally, EXAMPLE, tmp_path / "rows")
@@ -139,9 +150,9 @@ def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypa
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
         checker.check_command(replace(run, parent=tmp_path / "fast", writes=10**6))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_command(replace(run, parent=tmp_path / "more", study=replace(run.study, printed=Less)))
+        checker.check_command(replace(run, parent=tmp_path / "more", study=replace(run.study, result=printing(Less))))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_command(replace(run, parent=tmp_path / "other", study=replace(run.study, printed=list[int])))
+        checker.check_command(replace(run, parent=tmp_path / "other", study=replace(run.study, result=printing(list[int]))))
     predict = part("run").predict
     monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):

@@ -155,7 +155,9 @@ def test_benchmark(benchmark_run):
 
 
 def test_lines_of_studies_without_a_folder():
-    validation = AgentValidation(inputs=7, budget=90, queries={"policy": 4.5}, ratios={}, verdict="it wins", warning="be careful")
+    validation = AgentValidation(
+        inputs=7, budget=90, fooled=5, cause="", queries={"policy": 4.5}, ratios={}, verdict="it wins", warning="be careful"
+    )
     surrogates = [
         AgentSurrogate(width=8 * k, kernel=3, accuracy=0.5 + k / 10, correlation=0.123 * k, low=0.1, kept=k != 2)
         for k in (1, 2, 3)
