@@ -194,7 +194,7 @@ def check_other_request(run: FinishedRun) -> None:
         ContractError: it takes one of them, changes, or says so in more than a line.
     """
     study, full = run.study, run.folder
-    requests: list[dict[str, Any]] = [{}]
+    requests: list[dict[str, Any]] = [{}] if study.resume else []  # others make the same folder again
     if study.resume and "seed" in study.request.model_fields:
         requests.append({"seed": int(run.example.get("seed", 0)) + 1, "resume": True})
     for settings in requests:
