@@ -197,7 +197,7 @@ def test_order_does_not_change_the_recommendation(tmp_path):
 def test_damaged_manifests_are_refused(tmp_path, count):
     x = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
     brinell.epsilon((x, np.array([0, 1, 2] * 2)), out=tmp_path / "a", norm=("linf",))
-    assert count_refused(count, tmp_path / "a/manifest.json", lambda: STUDY.open_folder(tmp_path / "a")) > 10
+    assert count_refused(count, tmp_path / "a/manifest.json", lambda: STUDY.open(tmp_path / "a")) > 10
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -356,7 +356,7 @@ class PicturesResult(FolderResult):
     def _draw_boxes(self, pictures: Sequence[PictureFigures], arrays: Sequence[Mapping[str, Array]]) -> list[Example]:
         from brinell.studies.audit_pictures import STUDY
 
-        rows = STUDY.resolve(STUDY.table).read(Path(self.folder)).rows
+        rows = STUDY.table().read(Path(self.folder)).rows
         boxes = pictures_of(rows, self.facts)
         assert isinstance(boxes, Boxes)
         sets = {"without an attack": boxes.clean} | {
