@@ -158,13 +158,11 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
         y=samples.labels[:64],
         distance=distance,
         domain=dataset.domain,
-        strong=plugins.build("defence", "pgd", {}),
         batch_size=64,
         seed=0,
     )
     settings = Settings(
-        eps=0.1, epochs=1000, seconds=None, batch_size=128, optimizer="adamw", rate=1e-4, weight_decay=0.0, ramp=0.0,
-        average=0.999, patience=None, augment="none", clip=1.0, precision="float32", seed=0,
+        eps=0.1, epochs=1000, batch_size=128, rate=1e-4, weight_decay=0.0, average=0.999, seed=0,
     )  # fmt: skip
     recipe = Recipe.of(text).fit(dataset.domain, distance)
     loop = Loop(TrainedNetwork.of(model), samples, [samples], checker, recipe, distance, settings)

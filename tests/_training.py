@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional as F
 
 from _helpers import distance, mlp
-from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
@@ -59,7 +58,6 @@ def loop(recipe="pgd(steps=3)", module=None, file=None, custom=None, **settings)
         y=held_out.labels,
         distance=distance("linf"),
         domain=dataset.domain,
-        strong=plugins.build("defence", "pgd", {"steps": 10}),
         batch_size=64,
         seed=0,
     )

@@ -144,11 +144,9 @@ def _attack(
     try:
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except Exception as error:
-        place, name = f"on {kind} inputs in {distance.name}", type(attack).__name__
-        failure = (
-            f"broke its contract {place}" if isinstance(error, BrinellError) else f"failed {place} with {type(error).__name__}"
-        )
-        raise ContractError(f"{name} {failure}: {error}") from error
+        place, ours = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
+        failure = f"broke its contract {place}" if ours else f"failed {place} with {type(error).__name__}"
+        raise ContractError(f"{type(attack).__name__} {failure}: {error}") from error
     return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.contracts import KINDS, Distance, Domain, Kind, PerturbsWeights, Threat
 from brinell.core.oracle import Batch
+from brinell.core.streams import seeded
 from brinell.testing.form import check_form, check_settings, contained, demand, generator_states
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (1, 8, 8), "signal": (2, 16), "video": (1, 2, 4, 4), "vector": (6,)}
@@ -49,14 +50,8 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
 
 
 def _network(domain: Domain) -> nn.Module:
-    rng = torch.Generator().manual_seed(0)
-    with torch.device("meta"):
-        network = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
-    network.to_empty(device="cpu")
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.normal_(generator=rng)
-    return network
+    with seeded(0):
+        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
 
 
 def _batch(domain: Domain) -> Batch:
@@ -85,20 +80,15 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
     demand(subject, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
     demand(subject, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
     demand(subject, generator_states() == states, "drew from a global random generator; draw from the one it is handed")
-    demand(
-        subject, all(parameter.grad is None for parameter in network.parameters()), "left gradients at the weights while crafting"
-    )
+    demand(subject, all(weight.grad is None for weight in network.parameters()), "left gradients at the weights while crafting")
     loss: object = defence.loss(network, batch, x_adv)
     demand(subject, isinstance(loss, Tensor) and loss.shape == (ROWS,), "gives not one loss for each sample")
     assert isinstance(loss, Tensor)
     demand(subject, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
     demand(subject, loss.requires_grad, "gives a loss without a way back to the weights")
     loss.mean().backward()  # type: ignore[no-untyped-call]
-    demand(
-        subject,
-        any(bool(parameter.grad.any()) for parameter in network.parameters() if parameter.grad is not None),
-        "moves no weight",
-    )
+    gradients = [weight.grad for weight in network.parameters() if weight.grad is not None]
+    demand(subject, any(bool(gradient.any()) for gradient in gradients), "moves no weight")
 
 
 def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,9 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
     """
     check_record(study)
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
-        check_runs(study, example, Path(directory))
+        run = finish(study, example, Path(directory))
+        for rule in (check_records, check_other_request, check_command):
+            rule(run)
 
 
 def check_record(study: Study) -> None:
@@ -66,7 +68,7 @@ def check_record(study: Study) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A small run of a study that has ended: the rules of `RULES` are checked on it one by one."""
+    """A small run of a study that has ended: the rules are checked on it one by one."""
 
     study: Study
     example: Mapping[str, Any]
@@ -103,22 +105,6 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
     rows = rows_of(full)
     _demand(study, bool(rows) or study.rows is None, "leaves no rows")
     return FinishedRun(study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written))
-
-
-def check_runs(study: Study, example: Mapping[str, Any], folder: Path) -> None:
-    """Run the example, and check every rule of `RULES` on it.
-
-    Args:
-        study: the record.
-        example: the settings, as in `check_study`.
-        folder: parent of the runs' folders.
-
-    Raises:
-        ContractError: the first rule that is broken.
-    """
-    run = finish(study, example, folder)
-    for rule in RULES:
-        rule(run)
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
@@ -245,7 +231,9 @@ def check_command(run: FinishedRun) -> None:
     """
     study, out = run.study, run.parent / "command"
     if study.resume:
-        _stop(run, out)
+        with suppress(_Stopped), _writes(run.writes // 2):
+            run.call(out=out)
+            _demand(study, False, "was not stopped in the middle: it writes less the second time")
     values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(exclude_unset=True)
     options = settings_texts({name: value for name, value in run.example.items() if name not in values})
     with redirect_stdout(StringIO()) as printed, mock.patch.object(ROOT, "quiet", True):
@@ -260,21 +248,6 @@ def check_command(run: FinishedRun) -> None:
         _demand(study, False, f"prints what is not of its schema: {' '.join(str(error).split())[:200]}")
     else:
         _demand(study, round_trip == answer, "prints more than its schema describes")
-
-
-def _stop(run: FinishedRun, out: Path) -> None:
-    """Stop a call in the middle."""
-    try:
-        with _writes(run.writes // 2):
-            run.call(out=out)
-    except _Stopped:
-        pass
-    else:
-        _demand(run.study, False, "was not stopped in the middle: it writes less the second time")
-
-
-RULES = (check_records, check_other_request, check_command)
-"""The rules for a finished run, in the order in which `check_runs` checks it."""
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,16 +5,20 @@ Catastrophic overfitting is robustness to the training attack alone (Wong, Rice 
 are measured on the same samples, at the current budget of the training.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Defence, Distance, Domain, Threat
+from brinell.core.contracts import Distance, Domain, Threat
 from brinell.core.intervals import wilson
 from brinell.core.oracle import Batch
 from brinell.training.recipe import Recipe, TrainedNetwork
 
+PGD_STEPS = 10
+STRONG = Recipe.of(f"pgd(steps={PGD_STEPS})")
+"""What every recipe is held against."""
 GAP = 0.8
 """PGD must leave this share of the accuracy that the training attack leaves, intervals considered."""
 COLLAPSE = 0.25
@@ -52,26 +56,14 @@ def is_correct(trained: TrainedNetwork, x: Tensor, y: Tensor) -> Tensor:
         return trained.predict(x).argmax(1) == y
 
 
-def craft_examples(
-    trained: TrainedNetwork, defence: Defence | Recipe, batch: Batch, threat: Threat, rng: torch.Generator
-) -> Tensor:
-    """(n, *shape) the inputs that a defence or recipe makes of a batch."""
-    if isinstance(defence, Recipe):
-        return defence.craft(trained, batch, threat, rng)
-    with trained.evaluation_mode():
-        return defence.craft(trained.predict, batch, threat, rng)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """Validation samples, with the settings of their attacks."""
+    """Validation samples, on which a recipe is held against PGD of ten steps."""
 
     x: Tensor
     y: Tensor
     distance: Distance
     domain: Domain
-    strong: Defence
-    """PGD of ten steps."""
     batch_size: int
     seed: int
 
@@ -83,26 +75,28 @@ class Checker:
     def check(self, trained: TrainedNetwork, recipe: Recipe, eps: float, n: int) -> Check:
         """All three accuracies on the first `n` samples."""
         clean = correct_on_trained = attacked = 0
-        rng = torch.Generator(self.x.device).manual_seed(self.seed)
-        for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
-            batch, threat = self._batch_and_threat(x, y, eps)
+        rng = self._generator()
+        for batch, threat in self._batches(eps, n):
+            x, y = batch.x, batch.y
             clean += int(is_correct(trained, x, y).sum())
-            crafted = craft_examples(trained, recipe, batch, threat, rng)
+            crafted = recipe.craft(trained, batch, threat, rng)
             # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD is held against may not.
             correct_on_trained += int(is_correct(trained, threat.project(crafted, x) if recipe.budgeted else crafted, y).sum())
-            attacked += int(is_correct(trained, craft_examples(trained, self.strong, batch, threat, rng), y).sum())
+            attacked += int(is_correct(trained, STRONG.craft(trained, batch, threat, rng), y).sum())
         return Check(n=min(n, len(self.y)), clean=clean, seen=correct_on_trained, attacked=attacked)
 
     def robust(self, trained: TrainedNetwork, eps: float, n: int) -> int:
         """Number of the first `n` samples that are classified correctly after PGD."""
-        rng = torch.Generator(self.x.device).manual_seed(self.seed)
-        count = 0
-        for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
-            batch, threat = self._batch_and_threat(x, y, eps)
-            count += int(is_correct(trained, craft_examples(trained, self.strong, batch, threat, rng), y).sum())
-        return count
+        rng, right = self._generator(), 0
+        for batch, threat in self._batches(eps, n):
+            right += int(is_correct(trained, STRONG.craft(trained, batch, threat, rng), batch.y).sum())
+        return right
 
-    def _batch_and_threat(self, x: Tensor, y: Tensor, eps: float) -> tuple[Batch, Threat]:
-        ids = torch.arange(len(x), device=x.device)
-        radii = torch.full((len(x),), eps, device=x.device)
-        return Batch(ids=ids, x=x, y=y), Threat(distance=self.distance, eps=radii, domain=self.domain)
+    def _generator(self) -> torch.Generator:
+        return torch.Generator(self.x.device).manual_seed(self.seed)
+
+    def _batches(self, eps: float, n: int) -> Iterator[tuple[Batch, Threat]]:
+        for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
+            radii = torch.full((len(x),), eps, device=x.device)
+            batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+            yield batch, Threat(distance=self.distance, eps=radii, domain=self.domain)

@@ -1,6 +1,5 @@
 """The samples of a training: batches in an order that follows from the seed, and simple augmentation."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,8 +74,3 @@ def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
     samples = torch.arange(n, device=x.device)[:, None, None, None]
     channels = torch.arange(x.shape[1], device=x.device)[None, :, None, None]
     return padded[samples, channels, rows, columns]
-
-
-def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Parts of a batch as one, without a copy where there is but one."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -22,8 +22,8 @@ from brinell.core.threat import Distance, Threat
 from brinell.core.torch_settings import float32_products
 from brinell.training import checkpoint
 from brinell.training.average import Average, swap_state
-from brinell.training.checks import Checker
-from brinell.training.data import Augment, Samples, augment, concatenate, order
+from brinell.training.checks import PGD_STEPS, Checker
+from brinell.training.data import Augment, Samples, augment, order
 from brinell.training.recipe import Recipe, TrainedNetwork
 
 RISE = 0.2
@@ -36,7 +36,6 @@ FEWEST_SAMPLES = 64
 """Samples of a check at least, where there are so many for validation."""
 TENTH = 0.1
 """The share of the training after which a check is due before an epoch is over, where it stays within `CHECK_SHARE`."""
-PGD_STEPS = 10
 RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
 NO_IMPROVEMENT = (
@@ -53,19 +52,19 @@ class Settings:
 
     eps: float
     epochs: float
-    seconds: float | None
+    seconds: float | None = None
     """Processor time on a CPU, wall time elsewhere; in place of epochs."""
     batch_size: int
-    optimizer: Literal["adamw", "sgd"]
-    rate: float | None
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    rate: float | None = None
     weight_decay: float = 5e-4
-    ramp: float
+    ramp: float = 0.0
     average: float
-    patience: int | None
-    augment: Augment
+    patience: int | None = None
+    augment: Augment = "none"
     clip: float = 1.0
     """The length to which longer gradients are scaled; 0 leaves them."""
-    precision: Literal["float32", "tf32", "bf16"]
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
     seed: int
 
 
@@ -288,7 +287,8 @@ class Loop:
                 sample_rows = torch.randint(len(samples), (share.stop - share.start,), generator=self.rng, device=self.device)
                 x = samples.load(sample_rows)
             parts.append((x, samples.labels[sample_rows]))
-        return Batch(ids=rows, x=concatenate([x for x, _ in parts]), y=concatenate([y for _, y in parts]))
+        x, y = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        return Batch(ids=rows, x=x, y=y)
 
     # Checks
 

@@ -29,7 +29,6 @@ class Recipe:
     """The defences, which share a batch in equal parts."""
     weights: tuple[PerturbsWeights, ...] = ()
     """Perturbations of the weights on top of the defences."""
-    """True if the distortions of others are imported in this process."""
 
     @classmethod
     def of(cls, text: str) -> "Recipe":

@@ -1,7 +1,7 @@
 """Small networks trained on labelled data, as surrogates of a model that is seen by its answers alone.
 
 They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs. Of an unbalanced data set
-each class is positions in proportion to the root of its share, so that rare classes are learned too.
+each class has positions in proportion to the root of its share, so that rare classes are learned too.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from brinell.core.record import Array
 from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
-from brinell.training.loop import PGD_STEPS, Loop, Settings
+from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, TrainedNetwork
 
 MOST_INPUTS = 50_000
@@ -102,10 +102,24 @@ def train_surrogates(
             trained,
             samples,
             [samples],
-            _checker(x, test, dataset, norm, batch_size, seed),
+            Checker(
+                x=x[:CHECKED],
+                y=test.labels[:CHECKED],
+                distance=distance,
+                domain=domain,
+                batch_size=batch_size,
+                seed=seed,
+            ),
             Recipe.of("plain").fit(domain, distance),
             distance,
-            _settings(eps, steps * size / len(samples), batch_size, seed + number),
+            Settings(
+                eps=eps,
+                epochs=steps * size / len(samples),
+                batch_size=batch_size,
+                weight_decay=1e-2,
+                average=0.98,
+                seed=seed + number,
+            ),
         )
         module.load_state_dict(loop.run())
         correct = is_correct(trained, x, test.labels)
@@ -119,35 +133,3 @@ def train_surrogates(
             "backwards": loop.state.backwards,
         }
         yield TrainedSurrogate(SmallNetwork(module, form, domain, classes, dataset.classes), facts)
-
-
-def _checker(x: torch.Tensor, test: Samples, dataset: Dataset, norm: str, batch_size: int, seed: int) -> Checker:
-    """The checks of the loop, which tell a collapse."""
-    return Checker(
-        x=x[:CHECKED],
-        y=test.labels[:CHECKED],
-        distance=plugins.build("distance", norm, {}),
-        domain=dataset.domain,
-        strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
-        batch_size=batch_size,
-        seed=seed,
-    )
-
-
-def _settings(eps: float, epochs: float, batch_size: int, seed: int) -> Settings:
-    return Settings(
-        eps=eps,
-        epochs=epochs,
-        seconds=None,
-        batch_size=batch_size,
-        optimizer="adamw",
-        rate=None,
-        weight_decay=1e-2,
-        ramp=0.0,
-        average=0.98,
-        patience=None,
-        augment="none",
-        clip=1.0,
-        precision="float32",
-        seed=seed,
-    )

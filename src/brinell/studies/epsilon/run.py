@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -233,38 +233,31 @@ class Search:
     def __init__(self, plan: EpsilonPlan, request: EpsilonRequest) -> None:
         self.plan, self.request, self.points = plan, request, plan.points
         self.values, self.labels = (array[self.points.distinct] for array in (self.points.values, self.points.labels))
+        self.references = {"": Reference(self.values, self.labels)}
+        if plan.train is not None:
+            self.references["train_"] = Reference(plan.train.values, plan.train.labels)
+        self.squared = dict[str, Neighbours]()
+        """The neighbours in L2, by the prefix of their columns."""
 
-    @cached_property
-    def data(self) -> tuple[Reference, Neighbours]:
-        """The distinct samples, and their neighbours in L2."""
-        reference = Reference(self.values, self.labels)
-        return reference, reference.nearest("l2", self.values, self.labels, itself=np.arange(len(self.labels)))
-
-    @cached_property
-    def training(self) -> tuple[Reference, Neighbours]:
-        """The training samples, and the neighbours in L2 of the distinct samples among them."""
-        assert self.plan.train is not None
-        reference = Reference(self.plan.train.values, self.plan.train.labels)
-        return reference, reference.nearest("l2", self.values, self.labels)
+    def nearest(self, norm: str, prefix: str) -> Neighbours:
+        """The neighbours of the distinct samples; of the data they are no neighbours of their own."""
+        itself = None if prefix else np.arange(len(self.labels))
+        if prefix not in self.squared:
+            self.squared[prefix] = self.references[prefix].nearest("l2", self.values, self.labels, itself=itself)
+        first = self.squared[prefix]
+        return first if norm == "l2" else self.references[prefix].nearest(norm, self.values, self.labels, first, itself)
 
     def measure(self, norm: str) -> Distances:
         """The rows of a norm."""
         points, kind = self.points, self.points.kind
         scale = points.step if points.step and norm != "l0" else 1.0
-        reference, near = self.data
-        if norm != "l2":
-            near = reference.nearest(norm, self.values, self.labels, near, itself=np.arange(len(self.labels)))
-        ids = np.append(self.plan.ids[points.distinct], -1)  # position -1 has none
-        columns: dict[str, Array] = {
-            "same": near.same_class[kind] * scale,
-            "same_at": ids[near.same_at][kind],
-            "other": near.other_class[kind] * scale,
-            "other_at": ids[near.other_at][kind],
-        }
-        if self.plan.train is not None:
-            reference, near = self.training
-            near = near if norm == "l2" else reference.nearest(norm, self.values, self.labels, near)
-            columns |= {"train_same": near.same_class[kind] * scale, "train_other": near.other_class[kind] * scale}
+        columns: dict[str, Array] = {}
+        for prefix in self.references:
+            near = self.nearest(norm, prefix)
+            columns |= {f"{prefix}same": near.same_class[kind] * scale, f"{prefix}other": near.other_class[kind] * scale}
+            if not prefix:
+                ids = np.append(self.plan.ids[points.distinct], -1)  # position -1 has none
+                columns |= {"same_at": ids[near.same_at][kind], "other_at": ids[near.other_at][kind]}
         if norm in self.plan.facts.evidence:
             columns["unnoticed"] = self._unnoticed(norm)
         return rows.build(Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns)

@@ -190,7 +190,6 @@ class ExplainResult(FolderResult):
                 *self._position(),
                 self._gallery(),
                 *self._pairs(),
-                self._measures(),
                 shown.Facts(title="What the methods are", facts=[(method.name, method.title) for method in self.facts.methods]),
             ],
             notes=list(self._notes()),
@@ -288,21 +287,6 @@ class ExplainResult(FolderResult):
                 folded=True,
             )
         ] * bool(rows)
-
-    def _measures(self) -> Table:
-        """Every measure of every method and control."""
-        return Table(
-            title="Every measure of every method and control",
-            columns=("method", "measure", "mean", "samples"),
-            rows=[
-                (method.name, name, _cell(value), value.n)
-                for method in self.methods
-                for name in MEASURES
-                if (value := getattr(method, name)) is not None
-            ],
-            name="measures",
-            page=False,
-        )
 
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""

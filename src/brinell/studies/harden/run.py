@@ -62,7 +62,7 @@ from brinell.studies.register import write_page
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
-from brinell.training.loop import PGD_STEPS, Loop, Settings, State
+from brinell.training.loop import Loop, Settings, State
 from brinell.training.recipe import Recipe, TrainedNetwork
 
 DEFAULT_BUDGETS = 5
@@ -298,7 +298,6 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             y=aside.labels,
             distance=plan.distance,
             domain=plan.train.domain,
-            strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
             batch_size=request.batch_size,
             seed=request.seed,
         )
