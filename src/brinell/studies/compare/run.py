@@ -1,5 +1,6 @@
 """Audits the models of a comparison if there are any, opens all runs, and writes the folder."""
 
+import os
 from pathlib import Path
 
 from brinell.analysis.compare import Side
@@ -74,7 +75,7 @@ def write_page(folder: Path) -> Path:
 
 def _runs(request: CompareRequest) -> list[str]:
     """The folders of the runs; `AUDIT` in the place of the first model that has none."""
-    runs = [name if user_path(name).is_dir() else AUDIT for name in request.run]
+    runs = [name if os.path.isdir(user_path(name)) else AUDIT for name in request.run]
     paths = [user_path(name).resolve() for name in runs if name != AUDIT]
     if len(set(paths)) < len(paths):
         raise RequestError(f"a run is given twice among {', '.join(request.run)}: remove one")
@@ -85,7 +86,7 @@ def _plan(call: Call) -> Plan | None:
     """The audit of the models that have no run."""
     request: CompareRequest = call.request
     settings = {name: getattr(request, name) for name in SETTINGS}
-    if specs := tuple(name for name in request.run if not user_path(name).is_dir()):
+    if specs := tuple(name for name in request.run if not os.path.isdir(user_path(name))):
         return plan_audit(Request(model=specs, **settings), dataset=call.dataset())
     if changed := [name for name, value in settings.items() if value != CompareRequest.model_fields[name].default]:
         raise RequestError(f"{option(changed[0])} is for models that are audited first, and only runs are compared: leave it out")
