@@ -125,18 +125,6 @@ def test_a_query_holds_where_its_formula_does(tmp_path_factory, parts, form):
 
 
 ROBUST = """; two lines
-(declare-const X_0 Real)
-(declare-const X_1 Real)
-(declare-const Y_0 Real)
-(declare-const Y_1 Real)
-(declare-const Y_2 Real)
-(assert (>= X_0 -0.5))
-(assert (<= X_0 0.00001))
-(assert (>= X_1 1.0))
-(assert (<= X_1 2.0))
-(assert (or (and (>= Y_0 Y_1)) (and (>= Y_2 Y_1))))
-"""
-ROBUST_2 = """; two lines
 (vnnlib-version <2.0>)
 (declare-network N (declare-input X Real [1,1,2]) (declare-output Y Real [1,3]))
 (assert (>= X[0,0,0] -0.5))
@@ -148,16 +136,15 @@ ROBUST_2 = """; two lines
 
 
 def test_a_question_of_robustness_as_text(tmp_path):
-    """Class 1 of three in a box of shape (1, 2): both texts by hand, and what is read back asks for an error in the box."""
+    """Class 1 of three in a box of shape (1, 2): the text by hand, and what is read back asks for an error in the box."""
     low, high = np.array([[-0.5, 1.0]]), np.array([[1e-5, 2.0]])
-    for version, text in (("1.0", ROBUST), ("2.0", ROBUST_2)):
-        assert robustness_query(version, low, high, 1, 3, "two\n lines") == text
-        (tmp_path / "q.vnnlib").write_text(text)
-        cases = read_query(tmp_path / "q.vnnlib").cases
-        x = np.array([[-0.5, 1.5], [1e-5, 2.0], [0.1, 1.5], [0.0, 0.9], [0.0, 1.5]])
-        y = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 0.5]])
-        held = np.any([case.holds(x, y) for case in cases], axis=0)
-        assert held.tolist() == [True, True, False, False, False]
+    assert robustness_query(low, high, 1, 3, "two\n lines") == ROBUST
+    (tmp_path / "q.vnnlib").write_text(ROBUST)
+    cases = read_query(tmp_path / "q.vnnlib").cases
+    x = np.array([[-0.5, 1.5], [1e-5, 2.0], [0.1, 1.5], [0.0, 0.9], [0.0, 1.5]])
+    y = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 0.5]])
+    held = np.any([case.holds(x, y) for case in cases], axis=0)
+    assert held.tolist() == [True, True, False, False, False]
 
 
 def test_the_slack_is_that_of_the_tightest_constraint(tmp_path):

@@ -18,7 +18,6 @@ from brinell.engine.request import (
     DataSpec,
     Device,
     File,
-    Folder,
     ModelSpec,
     SampleCount,
     Seed,
@@ -78,19 +77,10 @@ class CertifyRequest(BaseRequest):
         return any(method.partition("?")[0] == SMOOTHING for method in self.method)
 
 
-class CertifyOptions(BaseRequest):
-    """What a certification writes beside its folder."""
-
-    export: Folder | None = None
-    """Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into
-    this folder."""
-
-
 STUDY = Study(
     package=__name__,
     verb="certify",
     request=CertifyRequest,
-    options=CertifyOptions,
     run="run:carry_out",
     repeat="run:repeat",
     claimed=(("verdicts-*.jsonl", "the answers of outside verifiers, where --solver names any"),),
@@ -101,7 +91,6 @@ STUDY = Study(
         "brinell certify",
         "brinell certify --data npz:TEST.npz --model torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",
         "brinell certify --method 'smoothing?sigma=0.25&draws=100000'",
-        "brinell certify --method crown --export QUERIES",
         "brinell certify --method crown --solver TOOL --timeout 30",
         "brinell certify QUERY.vnnlib --network MODEL.onnx",
     ),

@@ -19,7 +19,6 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.datasets._memory import from_arrays
-from brinell.engine.answers import with_logits
 from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.group_attack import predict
@@ -78,25 +77,17 @@ class AuditedRun:
     """Its folder; None as long as there is none."""
     answers: Path | None = None
     """In a repetition the folder that is repeated, whose answers of outside verifiers are taken as they are."""
-    export: None = None
 
 
 def carry_out(call: Call) -> CertifyResult | QueryResult:
-    """Answer a query, or certify and write the queries that a call asks for."""
+    """Answer a query, or certify."""
     request: CertifyRequest = call.request
     if request.query is not None:
         _check_settings(request, QUERY, "the answer to a query")
         return answer(request, call.progress)
     if request.network is not None:
         raise RequestError(f"{option('network')} belongs to a query: name it first, such as brinell certify QUERY.vnnlib")
-    folder = call.options.export if call.options else None
-    if folder is not None:
-        folder = Path(folder).expanduser().absolute()
-        solvers.check_queries(request.norm, "export")
-        solvers.check_folder(folder)
     result: CertifyResult = work.carry_out(call)
-    if folder is not None:
-        _export(call, Path(result.folder), folder)
     return result
 
 
@@ -117,26 +108,6 @@ def repeat(call: Call, folder: Path) -> CertifyResult:
     return result
 
 
-def _export(call: Call, made: Path, folder: Path) -> None:
-    """Write the samples that a folder leaves open as queries."""
-    plan, content = make_plan(call), TABLE.read(made)
-    (model,) = plan.models.values()
-    model = with_logits(model, plan.dataset, dict(content.manifest), plan.device, name=model.name)
-    is_open = content.rows.outcome == OPEN
-    ids, first = np.unique(content.rows.sample_id[is_open], return_index=True)
-    if not len(ids):
-        call.progress.note("no sample is open, so that there is nothing to export")
-        return
-    x, labels = plan.dataset.load(ids.tolist()), content.rows.label[is_open][first].astype(np.int64)
-    prover = Prover.of(read_network(model, x[:COMPARED].to(plan.device)), plan.dataset.domain, call.request.norm)
-    questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
-    positions, levels = {int(sample): k for k, sample in enumerate(ids)}, {eps: k for k, eps in enumerate(plan.levels)}
-    pairs = zip(content.rows.sample_id[is_open].tolist(), content.rows.eps[is_open].tolist(), strict=True)
-    boxes = [(positions[sample], levels[eps]) for sample, eps in pairs]
-    solvers.export(questions, boxes, folder, call.request.timeout)
-    call.progress.note(f"{len(boxes)} queries in VNN-LIB about {len(ids)} samples: {folder / solvers.INSTANCES} lists them")
-
-
 def make_plan(call: Call) -> CertifyPlan:
     """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
     request: CertifyRequest = call.request
@@ -149,7 +120,7 @@ def make_plan(call: Call) -> CertifyPlan:
     methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in request.method)
     answers, run = (getattr(call.options, name, None) for name in ("answers", "run"))
     if request.solver:
-        solvers.check_queries(request.norm, "solver")
+        solvers.check_queries(request.norm)
         for command in request.solver if answers is None else ():
             solvers.find_tool(command)
     texts = [text for value, text in zip(budgets.values, budgets.texts, strict=True) if value > 0]
@@ -159,7 +130,7 @@ def make_plan(call: Call) -> CertifyPlan:
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
-    if request.solver or getattr(call.options, "export", None):
+    if request.solver:
         solvers.network_bytes(Prover.of(graph, plan.dataset.domain, request.norm), x)
     return plan
 

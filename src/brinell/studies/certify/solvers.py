@@ -1,4 +1,4 @@
-"""Open samples as queries in VNN-LIB: files for outside verifiers, and what those that a request names answer.
+"""Outside verifiers, which are asked about open samples by queries in VNN-LIB 2.0.
 
     TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout SECONDS
 
@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.bounds._onnx_file import onnx_bytes
-from brinell.bounds._query_files import NETWORK, Version, robustness_query
+from brinell.bounds._query_files import NETWORK, robustness_query
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.record import Array
 from brinell.models._onnx_session import session_of
@@ -50,26 +50,25 @@ WORDS: dict[str, Word] = {
 """The meaning of the first word of an answer."""
 VALUE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)")
 """A value of a counterexample: `(X_3 0.5)` or `(X[0,3] 0.5)`."""
-NETWORK_FILE, INSTANCES = "model.onnx", "instances.csv"
-"""The network, and the list of queries in the form of the competitions: network, query, timeout."""
+NETWORK_FILE = "model.onnx"
 TOLERANCE = 1e-5
 """Largest difference between the answers of the file and the network, as a share of the largest score."""
 NEAR = 1e-4
 """Share of a budget by which an input that a tool names may lie outside of it, to be moved into it."""
 
 
-def check_queries(norm: str, setting: str) -> None:
+def check_queries(norm: str) -> None:
     """Refuse what queries cannot say, and files that cannot be written, before anything is computed."""
     if norm != "linf":
         raise RequestError(
-            f"{option(setting)} writes queries in VNN-LIB, whose inputs lie in boxes, and a ball in {norm} is not a box: leave "
-            f"{option(setting)} out, or certify in linf"
+            f"{option('solver')} is asked by queries in VNN-LIB, whose inputs lie in boxes, and a ball in {norm} is not a box: "
+            f"leave {option('solver')} out, or certify in linf"
         )
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
     except ImportError:
-        raise RequestError(f"{option(setting)} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
+        raise RequestError(f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
 
 
 def network_bytes(prover: Prover, x: Tensor) -> bytes:
@@ -113,11 +112,11 @@ class Questions:
         low, high = self.box(sample, level)
         return bool(((x >= low) & (x <= high)).all())
 
-    def text(self, sample: int, level: int, version: Version) -> str:
+    def text(self, sample: int, level: int) -> str:
         """The query."""
         label, eps = int(self.labels[sample]), self.levels[level]
         comment = f"sample {self.ids[sample]} of class {label}, Linf eps {eps!r}: is there an error in this box?"
-        return robustness_query(version, *self.box(sample, level), label, self.prover.graph.classes, comment)
+        return robustness_query(*self.box(sample, level), label, self.prover.graph.classes, comment)
 
     def write_network(self, folder: Path) -> None:
         """Write the network into a folder."""
@@ -172,7 +171,7 @@ class Tool:
     def ask(self, sample: int, level: int) -> Answer:
         """The answer about a sample at a budget."""
         query = self._folder / "query.vnnlib"
-        write_text(query, self._questions.text(sample, level, "2.0"))
+        write_text(query, self._questions.text(sample, level))
         return run_tool(self._words, query, f"{NETWORK}={self._folder / NETWORK_FILE}", self._seconds, self._names)
 
 
@@ -298,24 +297,3 @@ def consult(
 def write_verdicts(file: Path, verdicts: Sequence[Verdict]) -> None:
     """Write a line for each answer."""
     write_text(file, "".join(f"{json.dumps(verdict.model_dump())}\n" for verdict in verdicts))
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something already."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RequestError(f"{folder} is not empty, and queries need an empty folder: choose another {option('export')}")
-
-
-def export(questions: Questions, pairs: Sequence[tuple[int, int]], folder: Path, seconds: float) -> None:
-    """Write the network, a query for each open sample and budget in both versions of the language, and their list."""
-    folder.mkdir(parents=True, exist_ok=True)
-    questions.write_network(folder)
-    versions: tuple[Version, ...] = get_args(Version)
-    lines: list[str] = []
-    for version in versions:
-        (folder / f"vnnlib-{version}").mkdir(exist_ok=True)
-        for sample, level in pairs:
-            name = f"vnnlib-{version}/sample-{questions.ids[sample]:06d}-eps-{questions.levels[level]:g}.vnnlib"
-            write_text(folder / name, questions.text(sample, level, version))
-            lines += [f"{NETWORK_FILE},{name},{seconds:g}\n"] if version == "1.0" else []
-    write_text(folder / INSTANCES, "".join(lines))
