@@ -201,8 +201,7 @@ class Domain:
 
     def excess(self, x: "Tensor") -> "Tensor":
         """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
-        low, high = self.ends_beyond(x)
-        return low.maximum(high)
+        return self.ends_beyond(x)[0].maximum(self.ends_beyond(x)[1])
 
     def ends_beyond(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
         """Largest distances (scalars) of a value of `x` below the lower bound and above the upper one."""

@@ -349,24 +349,22 @@ class Ledger:
         distance = size(self._threat.distance, x, query.x0)
         legal = distance <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
-        low, high = self._threat.domain.ends_beyond(x)
         success = legal & query.criterion.is_met(margin, logits, query.y) if self._minimal else None
         lead = margin.amax() if success is None else success.any().float()
-        facts = torch.stack((low, high, logits.amax(), legal.all().float(), lead))
-        low_excess, high_excess, largest, all_legal, lead = facts.tolist()  # the one read of a query without a success
-        if not (low_excess <= self._slack and high_excess <= self._slack):
-            raise ContractError(f"the attack left the bounds of the data by {max(low_excess, high_excess):.3g}")
+        facts = (*self._threat.domain.ends_beyond(x), logits.amax(), legal.all().float(), lead)
+        below, above, largest, all_legal, lead = torch.stack(facts).tolist()  # the one read of a query without a success
+        if not (below <= self._slack and above <= self._slack):
+            raise ContractError(f"the attack left the bounds of the data by {max(below, above):.3g}")
         if not largest < math.inf:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:
             self._check_reach(distance, query)
-        any_success = bool(lead)
-        if success is None and (any_success := lead >= 0):
+        if success is None and lead >= 0:
             success = legal & query.criterion.is_met(margin, logits, query.y)
-            any_success = bool(success.any())
-        before = self.costs.forwards[query.ids] if any_success else None
+            lead = float(success.any())
+        before = self.costs.forwards[query.ids] if success is not None and lead else None
         rows = torch.full_like(query.ids, times) if isinstance(times, int) else times
         self.costs.add(query.ids, rows, backwards)
         if self._on_pass is not None:

@@ -141,11 +141,7 @@ def check_exit(name: str, error: BaseException) -> None:
 
 @contextmanager
 def answering(name: str, n: int) -> Iterator[None]:
-    """Context in which the code of a model runs: whatever it raises, `sys.exit` included, becomes an error of one line.
-
-    Args:
-        name: name of the model.
-        n: number of inputs that it is asked about.
+    """Context in which the code of a model runs on `n` inputs: whatever it raises, `sys.exit` included, becomes one line.
 
     Raises:
         BatchError: the model failed; its own error is quoted in one line.

@@ -46,7 +46,7 @@ def carry_out(call: Call) -> Comparison:
     if not (folder / REQUEST).exists():  # keep the stored request of a resumed comparison, so another request is rejected
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
     if plan is not None:
-        carry_out_plan(plan, _path(AUDIT, folder), call.progress, command=call.command, resume=call.resume)
+        carry_out_plan(plan, _path(AUDIT, folder), call.progress, command=call.command, resume=call.resume, pool=call.pool())
     result = _compare(request, folder)
     facts = {"request": request.model_dump(mode="json"), "command": call.command, "runs": _digests(request, folder)}
     LAYOUT.save(folder, facts)
