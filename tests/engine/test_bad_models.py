@@ -35,19 +35,20 @@ def closed(access=Access.SCORES):
 # A model without gradients
 
 
-@pytest.mark.parametrize("attack", ["apgd-ce", "fgsm"])
-def test_a_gradient_attack_on_a_model_without_gradients_offers_the_black_box(attack):
-    with pytest.raises(RequestError) as error:
-        plan_of(closed(), X, Y, attack=(attack, "fab"))
-    line = str(error.value)
-    assert f"({attack}, fab: it needs gradients, and the model gives scores only)" in line
-    assert line.endswith("ask for --attack black-box, which needs scores only") and "\n" not in line
-
-
-def test_what_gives_labels_only_is_offered_what_needs_no_scores():
-    with pytest.raises(RequestError, match="labels only") as error:
-        plan_of(closed(Access.LABELS), X, Y, attack=("black-box", "fgsm"))
-    assert str(error.value).endswith("ask for --attack hop-skip-jump, which needs labels only")
+def test_what_cannot_run_on_a_model_is_answered_by_what_can():
+    for model, attack, says in (
+        (closed(), ("fgsm", "fab"), ("(fgsm, fab: it needs gradients, and the model gives scores only)", "--attack black-box")),
+        (
+            closed(Access.LABELS),
+            ("black-box", "fgsm"),
+            ("labels only", "--attack hop-skip-jump, which needs labels only"),
+        ),
+        (closed(), ("fgsm", "square?within=0.1"), ("no attack before it can run",)),
+        (Recorder(threshold(0.5)), ("fgsm?within=0.1",), ("no attack before it can run",)),
+    ):
+        with pytest.raises(RequestError) as error:
+            plan_of(model, X, Y, attack=attack)
+        assert all(words in str(error.value) for words in says) and "\n" not in str(error.value)
 
 
 def test_the_black_box_cascade_runs_on_it(tmp_path):
@@ -185,13 +186,6 @@ def test_a_model_that_raises_on_one_sample_costs_that_sample(tmp_path, capsys):
     (message,) = [warning.text for warning in result.warnings if warning.code == "failed-samples"]
     assert "1 of 4 samples could not be judged; the first: 2 in clean" in message and "this one is too much" in message
     assert cli(["gate", str(run), "--robust", "0"]) == 1
-
-
-def test_a_model_that_raises_on_attacked_inputs_costs_those_samples(tmp_path):
-    model = Fragile(lambda x: (x[:, 1] < 0.3) & (x[:, 0] > 0.45) & (x[:, 0] != 0.37))
-    result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "run").models[0]
-    assert {warning.code for warning in result.warnings} >= {"failed-samples"} and not result.complete
-    assert result.robust_accuracy[0].n == 2, "0 is led to where the model raises, and 1 is there from the start"
 
 
 def test_a_model_that_raises_always_stops_the_run(tmp_path):

@@ -82,16 +82,6 @@ def test_the_bracket_holds_the_boundary():
     assert 0.3 - 1e-5 < float(questions[questions < 0.3].max()) and float(questions[questions >= 0.3].min()) < 0.3 + 1e-5
 
 
-def test_every_class_and_sample_is_on_a_line():
-    x = inputs(3)
-    oracle, _, _, batch, logits = oracle_of(network(3), x)
-    lines = boundary.lines_between(oracle, batch, logits, free=True)
-    ends = torch.cat([lines.first, lines.last]).argmax(1)
-    assert set(ends.tolist()) == set(logits.argmax(1).tolist()) and len(lines.ids) == boundary.LINES
-    assert (lines.first.argmax(1) != lines.last.argmax(1)).all() and len(lines.ids.unique()) == len(lines.ids)
-    assert len(torch.cat([lines.start, lines.end]).unique(dim=0)) > 48, "the ends are other samples than the starts"
-
-
 def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
     x = inputs(0) / 2 + 0.5
     assert check(network(0), inputs(0, 6)).passed is None, "few lines can fail and not pass"
@@ -229,15 +219,6 @@ def network_with_a_fault():
         return z + label(z) * 20 * flagged(x)
 
     return function
-
-
-def test_a_fault_of_the_robust_samples_alone_is_seen_on_them():
-    function, x = network_with_a_fault(), inputs(0)
-    marked = flagged(x)[:, 0]
-    assert 0 < marked.sum() < 12
-    assert survivors(function, x[~marked][:20]).passed is True
-    finding = survivors(function, torch.cat([x[marked], x[~marked][:10]]))
-    assert finding.passed is False and finding.code == Code.SURVIVORS
 
 
 def test_the_way_to_an_adversarial_example_is_asked_about():

@@ -6,13 +6,12 @@ from torch import nn
 
 import brinell
 from _defences import Noisy, OneHot, Wrapper
-from _helpers import VECTOR, Recorder, batch_of, distance, mlp
+from _helpers import batch_of, distance, mlp
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.engine import consistency
 from brinell.engine.checks import BEFORE_ATTACKS
 from brinell.engine.context import CheckContext
 from brinell.models._torch_model import TorchModel
@@ -24,7 +23,7 @@ CONSISTENCY_CODES = (Code.BATCH, Code.MODE, Code.DRIFT)
 
 
 def probe(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, extra_calls=0):
-    """The findings by code, with the model and its ledger."""
+    """The findings by code, and the forwards of these checks."""
     model = TorchModel(module, domain, 3)
     model.access = access
     batch = batch_of(x, [0] * len(x))
@@ -79,28 +78,24 @@ class ByRow(Wrapper):
         return logits + 0.3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
 
 
-class Drifting(Wrapper):
-    """Grows colder with each call."""
+class Counting(Wrapper):
+    """Multiplies by a factor that follows the number of calls."""
 
-    def __init__(self, net, by=0.998):
+    def __init__(self, net, factor):
         super().__init__(net)
-        self.by, self.calls = by, 0
+        self.factor, self.calls = factor, 0
 
     def forward(self, x):
         self.calls += 1
-        return self.net(x) * self.by**self.calls
+        return self.net(x) * self.factor(self.calls)
 
 
-class Jumps(Wrapper):
-    """Answers otherwise from some call on."""
+def drift(net):
+    return Counting(net, lambda calls: 0.998**calls)
 
-    def __init__(self, net, call):
-        super().__init__(net)
-        self.call, self.calls = call, 0
 
-    def forward(self, x):
-        self.calls += 1
-        return self.net(x) * (1 if self.calls < self.call else -1)
+def jump(net, call=4):
+    return Counting(net, lambda calls: 1 if calls < call else -1)
 
 
 class ByGradient(Wrapper):
@@ -124,8 +119,8 @@ PLANTED = {
     "batch norm": (BatchNormed, {Code.BATCH}),
     "median of the batch": (Median, {Code.BATCH}),
     "noise by row": (ByRow, {Code.BATCH}),
-    "drift": (Drifting, {Code.DRIFT}),
-    "jump": (lambda net: Jumps(net, 4), {Code.DRIFT}),
+    "drift": (drift, {Code.DRIFT}),
+    "jump": (jump, {Code.DRIFT}),
     "another model for gradients": (ByGradient, {Code.MODE}),
 }
 
@@ -200,21 +195,6 @@ def test_half_precision_is_allowed_its_rounding():
     assert failed(probe(Rounded(mlp(6, 3)), x=X[:23])[0]) == {Code.BATCH}
 
 
-def test_logarithms_of_probabilities_near_zero_are_no_difference():
-    logs = torch.tensor([[0.0, -80.0], [0.0, -60.0]])
-    assert consistency.answer_difference(logs, torch.tensor([[0.0, -70.0], [0.0, -60.0]])).amax() < 1e-25
-    assert consistency.answer_difference(logs + 1, logs + 2).amax() > 0.01
-
-
-def test_a_model_that_is_no_module_has_no_mode():
-    model = Recorder(lambda x: torch.stack([x[:, 0], -x[:, 0]], 1), VECTOR)
-    batch = batch_of(torch.rand(4, 2), [0] * 4)
-    context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
-    context.make(CHECKS)
-    findings = context.findings
-    assert findings[Code.MODE].passed is None and findings[Code.BATCH].passed
-
-
 # In a run
 
 
@@ -225,11 +205,6 @@ def audit(module, out, x=X, **options):
 
 def states(result):
     return {check.code: check.passed for check in result.checks}
-
-
-def test_a_healthy_run_says_so(tmp_path):
-    result = audit(mlp(6, 3), tmp_path / "run")
-    assert [states(result)[code] for code in (*CONSISTENCY_CODES, Code.WEIGHTS)] == [True] * 4
 
 
 def test_batch_norm_in_training_mode_is_marked_or_refused(tmp_path):
@@ -253,7 +228,7 @@ def test_weights_that_change_while_they_are_asked_are_named(tmp_path):
 
 
 def test_a_late_jump_is_seen_at_the_end(tmp_path):
-    result = audit(Jumps(mlp(6, 3), 150), tmp_path / "run")
+    result = audit(jump(mlp(6, 3), 150), tmp_path / "run")
     assert states(result)[Code.DRIFT] is False and Code.DRIFT in str(result.caveat) and result.complete
     (message,) = [warning.text for warning in result.warnings if warning.code == Code.DRIFT]
     assert "at the end the model answers 16 of 16 clean inputs differently" in message

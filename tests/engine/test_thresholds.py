@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import brinell
-from _forger import Forger
+from _forger import Forger, survive
 from brinell.core.criterion import MISCLASSIFIED, Threshold
 from brinell.core.errors import RequestError
 from brinell.engine.thresholds import parse_threshold
@@ -105,17 +105,12 @@ def test_the_clean_share_is_no_accuracy(tmp_path):
     assert [row["clean_pred"] for row in clean] == [1, 0, 1]
 
 
-def test_of_two_classes_a_half_is_misclassification(tmp_path_factory):
-    for seed in [0]:
-        tmp_path = tmp_path_factory.mktemp("row")
-        module, x = linear(classes=2, n=24, seed=seed)
-        y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
-        unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
-        robust = audit(module, x, y, tmp_path / "classes", None).models[0]
-        assert [rate.k for rate in [unmet.clean_accuracy, *unmet.robust_accuracy]] == [
-            rate.k for rate in [robust.clean_accuracy, *robust.robust_accuracy]
-        ]
-        assert 0 < unmet.robust_accuracy[-1].k < unmet.clean_accuracy.k, "the budgets break some and leave some"
+def test_of_two_classes_a_half_is_misclassification(tmp_path):
+    module, x = linear(classes=2, n=24, seed=0)
+    y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
+    unmet, robust = (audit(module, x, y, tmp_path / str(text), text).models[0] for text in ("true<0.5", None))
+    counts = [[rate.k for rate in (model.clean_accuracy, *model.robust_accuracy)] for model in (unmet, robust)]
+    assert counts[0] == counts[1] and 0 < counts[0][-1] < counts[0][0], "the budgets break some and leave some"
 
 
 def test_attacks_see_logits_whose_lead_is_the_margin():
@@ -138,20 +133,17 @@ CLASSES = ("cat", "dog", "a<b")
 
 
 def test_texts():
-    for text, described in [
+    for text, described in (
         ("true<0.1", (0.1, None, None)),
         (" true < 1e-3 ", (0.001, None, None)),
         ("class=dog>0.9", (None, 1, 0.9)),
         ("class=2 > .5", (None, 2, 0.5)),
         ("class=a<b>0.5", (None, 2, 0.5)),
-    ]:
+    ):
         threshold = parse_threshold(text, CLASSES)
         assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
         assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
-
-
-def test_texts_that_are_none():
-    for text in ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"]:
+    for text in ("", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"):
         with pytest.raises(RequestError) as refusal:
             parse_threshold(text, CLASSES)
         assert "\n" not in str(refusal.value)
@@ -179,22 +171,11 @@ def test_what_cannot_be_combined_is_refused_first(tmp_path_factory):
         assert not (tmp_path / "run").exists()
 
 
-def test_a_model_of_labels_is_refused(tmp_path):
-    def classes(x):
-        return (np.asarray(x).mean(1) > 0.5).astype(np.int64)
-
-    data = inputs(TRUE_BOUNDARY), np.array([0, 0, 0, 1, 1, 1])
-    with pytest.raises(RequestError, match="labels only"):
-        brinell.audit(classes, data, eps="0.1", attack="ray-s", criterion="true<0.1", answers="labels", out=tmp_path / "run")
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("threshold") / "run"
     options = {"eps": "0.1,0.2", "attack": "apgd-ce?steps=20", "samples": 12}
     brinell.audit("digits-cnn", "digits", criterion="true<0.1", out=folder, **options)
-    brinell.audit("digits-cnn", "digits", out=folder.parent / "plain", **options)
-    brinell.audit("digits-cnn", "digits", out=folder.parent / "targeted", targeted="3", **options)
     return folder
 
 
@@ -206,6 +187,29 @@ def test_a_gate_judges_the_share_by_its_name(run):
     assert not brinell.gate(run, unmet=low + 0.01, eps=0.1, without_checks=True).passed
 
 
-def forged(run, folder):
-    shutil.copytree(run, folder)
-    return Forger(folder)
+def test_a_forged_run_is_not_proved(run, tmp_path):
+    assert brinell.verify(run, replay=12, trust=run).status == "proved"
+
+    def lenient(forger):
+        forger.manifest["criterion"] |= {"true_below": 0.3, "text": "true<0.3"}
+
+    def margin(forger):
+        forger.change("margin", -0.5, attack="clean", samples=[next(forger.select("clean", "unmet"))["sample_id"]])
+
+    def survived(forger):
+        for row in list(forger.select(outcome="broken")):
+            survive(row)
+
+    def met(forger):
+        forger.change("outcome", "correct", attack="clean", samples=[next(forger.select("clean", "unmet"))["sample_id"]])
+
+    for forge in (lenient, margin, survived, met):
+        shutil.copytree(run, tmp_path / forge.__name__)
+        forger = Forger(tmp_path / forge.__name__)
+        forge(forger)
+        forger.save()
+        try:
+            status = brinell.verify(forger.path, replay=12, trust=forger.path).status
+        except brinell.BrinellError:
+            status = "refused"
+        assert status == "refused", forge.__name__
