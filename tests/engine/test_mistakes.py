@@ -218,7 +218,6 @@ def test_a_model_that_is_right_or_merely_bad_gets_no_advice():
         mistakes, finding = find(lambda z, weights=weights: (z.flatten(1) * 1e4).sin() @ weights, x, y, domain)
         assert not mistakes and "no more often than by chance" in finding.text
     logits, rows = torch.from_numpy(RNG.normal(size=(200, 500))).float(), torch.arange(200)
-    order = RNG.permutation(500)[:200]
     x, domain = rows[:, None].expand(-1, 64).float() / 200, Domain(kind="vector", shape=(64,))
     mistakes, finding = find(
         lambda z: logits[(z[:, 0] * 200).round().long().clamp(0, 199)], x, RNG.permutation(500)[:200], domain, 500
