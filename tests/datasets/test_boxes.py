@@ -58,8 +58,8 @@ def voc(folder):
         (folder / "annotations" / f"{number}.xml").write_text(text)
 
 
-def test_all_forms_hold_the_same_objects(tmp_path_factory):
-    for write in [plain, coco, voc]:
+def test_all_forms_hold_the_same_objects_and_the_digest_depends_on_them(tmp_path_factory):
+    for write in (plain, coco, voc):
         tmp_path = tmp_path_factory.mktemp("case")
         pictures(tmp_path, (40, 30), (40, 30))
         write(tmp_path)
@@ -68,6 +68,12 @@ def test_all_forms_hold_the_same_objects(tmp_path_factory):
         assert first.boxes.tolist() == BOXES and first.labels.tolist() == LABELS and not len(second)
         assert data.classes == ("cat", "dog") and data.labels().tolist() == [0, 0]
         assert data.info.truth.task == "detection" and data.load([0]).shape == (1, 3, 30, 40)
+    digests = {data.digest()}
+    plain(tmp_path, labels=[1, 1])
+    digests.add(Boxes(path=str(tmp_path))().digest())
+    Image.fromarray(np.zeros((30, 40, 3), np.uint8)).save(tmp_path / "images" / "1.png")
+    digests.add(Boxes(path=str(tmp_path))().digest())
+    assert len(digests) == 3
 
 
 def test_boxes_are_stretched_with_their_pictures(tmp_path):
@@ -113,17 +119,6 @@ def test_pictures_of_several_sizes_a_missing_picture_and_bad_annotations_are_ref
     (tmp_path / "images" / "1.png").unlink()
     with pytest.raises(RequestError, check=refused("datasets._listing.picture_path")):
         Boxes(path=str(tmp_path))()
-
-
-def test_the_digest_depends_on_boxes_and_pictures(tmp_path):
-    pictures(tmp_path, (40, 30), (40, 30))
-    plain(tmp_path)
-    digests = {Boxes(path=str(tmp_path))().digest()}
-    plain(tmp_path, labels=[1, 1])
-    digests.add(Boxes(path=str(tmp_path))().digest())
-    Image.fromarray(np.zeros((30, 40, 3), np.uint8)).save(tmp_path / "images" / "1.png")
-    digests.add(Boxes(path=str(tmp_path))().digest())
-    assert len(digests) == 3
 
 
 def test_boxes_in_memory():

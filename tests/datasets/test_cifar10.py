@@ -89,7 +89,7 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
     assert len(Cifar10(path=path, split="train")()) == 10
 
 
-def test_other_pickles_are_refused_before_they_are_read(tmp_path: Path) -> None:
+def test_other_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
     evil = b"cos\nsystem\n(S'touch ran'\ntR."
     at = np.random.default_rng(0).integers(len(PYTHON_2), size=20)
     changed = [PYTHON_2[:k] + bytes([PYTHON_2[k] ^ 1]) + PYTHON_2[k + 1 :] for k in at]
@@ -99,22 +99,12 @@ def test_other_pickles_are_refused_before_they_are_read(tmp_path: Path) -> None:
             with pytest.raises(RequestError, match=f"{name} is not the file of CIFAR-10 that is published"):
                 Cifar10(path=path)()
             (tmp_path / "batches.meta").unlink(missing_ok=True)
-
-
-def test_names_other_than_numpys_are_refused_even_so() -> None:
-    for content in (b"cos\nsystem\n(S'touch ran'\ntR.", b"cbuiltins\neval\n(S'1'\ntR.", b"cnumpy\nload\n(S'x'\ntR."):
+    for content in (evil, b"cbuiltins\neval\n(S'1'\ntR.", b"cnumpy\nload\n(S'x'\ntR."):
         with pytest.raises(pickle.UnpicklingError, match="it names"):
             _Unpickler(io.BytesIO(content)).load()
-
-
-def test_a_binary_file_of_another_size_gives_one_line(tmp_path: Path) -> None:
+    (tmp_path / "test_batch").unlink()
     with pytest.raises(RequestError, check=refused("datasets.cifar10._records")):
         Cifar10(path=folder(tmp_path, **{"test_batch.bin": b"\0" * 3074}))()
-
-
-def test_a_wrong_folder_gives_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
-        Cifar10(path=str(tmp_path))()
-    (tmp_path / "cifar10_test.npz").touch()
+    (tmp_path / "test_batch.bin").unlink()
     with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
         Cifar10(path=str(tmp_path))()

@@ -1,11 +1,7 @@
 """The built-in digits, and the split that audit and training share."""
 
 import numpy as np
-import pytest
 
-from _refusals import refused
-from brinell.core.errors import RequestError
-from brinell.core.splits import stratified
 from brinell.datasets.digits import Digits
 from brinell.testing.others import check_dataset
 
@@ -29,14 +25,3 @@ def test_no_image_is_in_both_halves() -> None:
     all_images = sorted((image / 16).astype(np.float32).tobytes() for image in load_digits().images)
     assert sorted(rows("train") + rows("test")) == all_images
     assert not set(rows("train")) & set(rows("test"))
-
-
-def test_the_split_is_the_same_on_every_machine() -> None:
-    first, second = stratified(np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1]), share=0.5, seed=0)
-    assert second.tolist() == [2, 3, 7, 8, 9]
-    assert sorted([*first, *second]) == list(range(10))
-
-
-def test_a_path_is_refused() -> None:
-    with pytest.raises(RequestError, check=refused("datasets.digits.Digits.__call__")):
-        Digits(path="somewhere")()

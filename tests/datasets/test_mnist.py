@@ -42,38 +42,24 @@ def test_the_split_is_in_the_name(tmp_path: Path) -> None:
         Mnist(path=path)()
 
 
-def test_bad_files_give_one_line(tmp_path_factory: pytest.TempPathFactory) -> None:
-    rows = [
+def test_bad_files_give_one_line(tmp_path: Path) -> None:
+    for change, words in (
         ({"images": IMAGES[:-1]}, "27 bytes where 28 are needed"),
         ({"images": IMAGES[:9]}, "no idx file"),
         ({"images": LABELS}, "no idx file of bytes with 3 axes"),
         ({"images": b"\x80\x02}q."}, "no idx file .*starts with 80027d71"),
-        ({"images": IMAGES[:2] + b"\x0d" + IMAGES[3:]}, "no idx file of bytes"),
         ({"labels": bytes((0, 0, 8, 1, 0, 0, 0, 1, 7))}, "1 labels for 2"),
         ({"labels": LABELS[:-1] + b"\x0a"}, "label 10"),
         ({"images": IMAGES[:7] + b"\0" + IMAGES[8:]}, "nothing to audit"),
-    ]
-    for change, words in rows:
-        tmp_path = tmp_path_factory.mktemp("case")
+    ):
         with pytest.raises(RequestError, match=words) as error:
             Mnist(path=write(tmp_path, **change))()
         assert "\n" not in str(error.value)
-
-
-def test_a_gzip_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path, suffix=".gz")
-    file = tmp_path / "t10k-images-idx3-ubyte.gz"
-    file.write_bytes(file.read_bytes()[:-12])
-    with pytest.raises(RequestError, match="damaged or cut short"):
-        Mnist(path=path)()
-    file.write_bytes(b"not gzip")
-    with pytest.raises(RequestError, match="damaged or cut short"):
-        Mnist(path=path)()
-
-
-def test_a_wrong_folder_gives_one_line(tmp_path: Path) -> None:
-    (tmp_path / "mnist_test.npz").touch()
-    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
-        Mnist(path=str(tmp_path))()
+    path = write(tmp_path / "packed", suffix=".gz")
+    file = tmp_path / "packed" / "t10k-images-idx3-ubyte.gz"
+    for content in (file.read_bytes()[:-12], b"not gzip"):
+        file.write_bytes(content)
+        with pytest.raises(RequestError, match="damaged or cut short"):
+            Mnist(path=path)()
     with pytest.raises(RequestError, match="there is no folder"):
         Mnist(path=str(tmp_path / "none"))()

@@ -93,14 +93,6 @@ def test_a_digest_knows_units_and_what_is_fixed(file):
     assert (in_months.load([0, 1, 2]) == tables[0]().load([0, 1, 2])).all() and in_months.digest() != tables[0]().digest()
 
 
-def test_classes_of_numbers_are_in_their_order_and_constant_columns_are_fixed(tmp_path):
-    file = tmp_path / "t.tsv"
-    file.write_text("a\tb\tclass\n5\t0.5\t10\n5\t0.7\t9\n5\t0.9\t2\n")
-    data = Table(path=str(file))()
-    assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0]
-    assert data.domain.columns[0] == Column("a", fixed=True) and data.load([0]).tolist() == [[5, 0]]
-
-
 def test_bad_tables(file):
     for text, options, message in (
         (TEXT.replace("60,", "inf,"), {}, "column age of .* holds NaN or infinity"),
@@ -125,20 +117,19 @@ def test_bad_tables(file):
         with pytest.raises(RequestError, match=message) as error:
             Table(**{"path": str(file), "label": "answer"} | options)()
         assert "\n" not in str(error.value)
-
-
-def test_what_is_no_table(tmp_path):
-    pq.write_table(pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]}), tmp_path / "t.parquet")
-    (tmp_path / "u.parquet").write_bytes(b"PAR1 and nothing else")
-    (tmp_path / "t.xlsx").write_bytes(b"")
-    for name, words in (
-        ("t.parquet", "column when .* neither numbers nor text: convert it, or drop=when"),
-        ("u.parquet", "damaged or cut short"),
-        ("t.xlsx", "is no table: name a .csv"),
-        ("none.csv", "there is no file"),
+    pq.write_table(pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]}), file.with_suffix(".parquet"))
+    file.with_suffix(".xlsx").write_bytes(b"")
+    for suffix, words in (
+        (".parquet", "column when .* neither numbers nor text: convert it, or drop=when"),
+        (".xlsx", "is no table: name a .csv"),
+        (".tsv", "there is no file"),
     ):
         with pytest.raises(RequestError, match=words):
-            Table(path=str(tmp_path / name))()
+            Table(path=str(file.with_suffix(suffix)))()
+    file.with_suffix(".tsv").write_text("a\tb\tclass\n5\t0.5\t10\n5\t0.7\t9\n5\t0.9\t2\n")
+    data = Table(path=str(file.with_suffix(".tsv")))()
+    assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0], "numbers are in their order"
+    assert data.domain.columns[0] == Column("a", fixed=True) and data.load([0]).tolist() == [[5, 0]]
 
 
 def test_numbers_come_back_from_their_units(tmp_path):

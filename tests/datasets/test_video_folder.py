@@ -85,27 +85,16 @@ def test_the_digest_sees_bytes_labels_and_sampling_not_names(tmp_path: Path) -> 
     assert VideoFolder(path=str(tmp_path))().digest() != digest
 
 
-def test_settings_out_of_range() -> None:
-    for option in ["frames", "stride", "clips"]:
+def test_what_holds_no_video_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ("frames", "stride", "clips"):
         with pytest.raises(ValueError, match=f"{option} is 0; it must be at least 1"):
             VideoFolder(**{option: 0})
-
-
-def test_no_videos_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "picture.png").touch()
     with pytest.raises(RequestError, match="neither a labels.csv nor a subfolder with videos: give it one subfolder per class"):
         VideoFolder(path=str(tmp_path))()
-
-
-def test_a_playlist_may_not_name_files_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
     (tmp_path / "a" / "list.mp4").write_text("#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/video.ts\n#EXT-X-ENDLIST\n")
     (reason,) = VideoFolder(path=str(tmp_path))().info.unreadable([0]).values()
-    assert "list.mp4 does not decode" in reason or "holds no" in reason
-
-
-def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "list.mp4 does not decode" in reason or "holds no" in reason, "a playlist names no files elsewhere"
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(RequestError, check=refused("datasets.video_folder.import_av")):
         VideoFolder(path=str(tmp_path))()

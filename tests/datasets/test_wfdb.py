@@ -1,7 +1,6 @@
 """Records as the library writes them, and real ones."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,8 @@ def test_without_resampling_values_are_those_of_the_record(tmp_path: Path) -> No
     write_record(tmp_path / "d", "a", fs=100)
     data = open_records(tmp_path / "d", rate=0, before=0.1, after=0.2)
     assert data.domain.shape == (1, 30) and data.info.sampling.rate == 100
+    assert not set(SPLITS["ds1"]) & set(SPLITS["ds2"]) and (len(SPLITS["ds1"]), len(SPLITS["ds2"])) == (21, 22)
     torch.testing.assert_close(data.load([0])[0, 0, 5:16], 1 - (torch.arange(-5.0, 6).abs() / 5), atol=1e-4, rtol=0)
-
-
-def test_windows_that_leave_the_record_are_passed_over(tmp_path: Path) -> None:
-    write_record(tmp_path / "d", "a", symbols=["N", "V"])
-    assert open_records(tmp_path / "d", before=1.2).labels().tolist() == [2]
 
 
 def test_leads_units_and_bounds(tmp_path: Path) -> None:
@@ -95,11 +90,6 @@ def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
         open_records(tmp_path / "d", records=("c",))
 
 
-def test_the_published_halves_share_no_patient() -> None:
-    assert not set(SPLITS["ds1"]) & set(SPLITS["ds2"]) and "201" not in SPLITS["ds1"]
-    assert (len(SPLITS["ds1"]), len(SPLITS["ds2"])) == (21, 22), "202 is of the patient of 201"
-
-
 def test_what_cannot_be_used_is_left_out_and_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     rows = [
         ({"annotated": False}, {}, "record b has no annotations .b.atr.: left out"),
@@ -118,6 +108,9 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path_factory: pytest.Temp
         if "rate" not in options:  # alone there is no other rate
             with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
                 open_records(tmp_path / "d", records=("b",), **options)
+        for change in (lambda: (tmp_path / "d" / "b.dat").unlink(), lambda: (tmp_path / "d" / "b.hea").write_text("none\n")):
+            change()
+            assert [remark.text[:8] for remark in open_records(tmp_path / "d").info.remarks] == ["record b"]
 
 
 def test_other_rates_are_resampled(tmp_path: Path) -> None:
@@ -127,25 +120,6 @@ def test_other_rates_are_resampled(tmp_path: Path) -> None:
     x = data.load(range(len(data)))[:, 0]
     assert len(data) == 12 and x.argmax(1).tolist() == [62] * len(data)
     torch.testing.assert_close(x[0::2], x[1::2], atol=0.06, rtol=0)
-
-
-def test_damaged_files_are_left_out(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        write_record(tmp_path / "d", name)
-    (tmp_path / "d" / "b.dat").unlink()
-    (tmp_path / "d" / "c.hea").write_text("no header at all\n")
-    data = open_records(tmp_path / "d")
-    assert len(data) == 6 and [remark.text[:8] for remark in data.info.remarks] == ["record b", "record c"]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RequestError, match="holds no WFDB record"):
-        open_records(tmp_path / "empty")
-
-
-def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_record(tmp_path / "d", "a")
-    monkeypatch.setitem(sys.modules, "wfdb", None)
-    with pytest.raises(RequestError, check=refused("datasets.wfdb._library")):
-        open_records(tmp_path / "d")
 
 
 def test_real_records_give_the_intervals_that_others_found(shared: Path) -> None:

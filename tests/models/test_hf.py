@@ -68,12 +68,6 @@ def test_pictures_are_prepared_as_the_processor_does_it():
         assert expected.std() > 0.2
 
 
-def test_the_order_of_the_channels_is_part_of_the_digest(vit):
-    sizes = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
-    processors = [transformers.MobileViTImageProcessor(do_flip_channel_order=way, **sizes) for way in (True, False)]
-    assert len({with_processor(vit, candidate, IMAGE, "net").digest() for candidate in processors}) == 2
-
-
 def test_a_folder(tmp_path, vit):
     vit.save_pretrained(tmp_path)
     with pytest.raises(RequestError, check=refused("models.hf.HuggingFace._processor")):
@@ -90,13 +84,6 @@ def test_a_folder(tmp_path, vit):
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["ViTModel"]}))
     with pytest.raises(RequestError, match="holds ViTModel, and no image or audio classifier"):
         HuggingFace(path=str(tmp_path))(IMAGE)
-
-
-def test_what_cannot_be_opened(tmp_path):
-    for path, words in (("", "names no model"), ("./nowhere", "no folder ./nowhere"), (str(tmp_path), "cannot be opened")):
-        with pytest.raises(RequestError, match=words) as error:
-            HuggingFace(path=path)(IMAGE)
-        assert "\n" not in str(error.value)
 
 
 def test_a_processor_that_does_more():

@@ -83,10 +83,3 @@ def test_the_leading_class_of_random_logits_stays() -> None:
             leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
             assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
             assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
-
-
-def test_float64_logits_have_the_gradient_of_the_network() -> None:
-    x = X.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(as_logits(linear()(x).double()).sum(), x)
-    assert torch.allclose(grad, linear().weight.sum(0).expand_as(grad))
-    assert ask(Own(torch.float64), X).dtype == torch.float32

@@ -71,13 +71,6 @@ def test_a_forest_is_sure_of_what_all_trees_say(saved):
     assert model.model.module.function.estimator.n_jobs == 1, "one thread"
 
 
-def test_the_decision_function_where_there_are_no_probabilities(saved):
-    estimator = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
-    model = saved(make_pipeline(StandardScaler().fit(DATA), estimator))
-    expected = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
-    assert torch.allclose(model.predict(X), expected, atol=1e-4)
-
-
 def test_two_classes_of_one_score(saved):
     y = NAMES == "red"
     estimator = LogisticRegression().fit(DATA[:, :3], y)
@@ -91,12 +84,18 @@ def test_two_classes_of_one_score(saved):
     )
 
 
-def test_labels_alone(saved):
-    estimator = make_pipeline(StandardScaler(), SVC()).fit(DATA, NAMES)
-    model = saved(estimator, answers="labels")
-    check_model(model)
-    assert model.access == Access.LABELS
-    assert (NAMES[np.unique(NAMES, return_index=True)[1]][model.predict(X).argmax(1).numpy()] == estimator.predict(DATA)).all()
+def test_the_decision_function_and_labels_alone(saved, tmp_path):
+    estimator = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
+    model = saved(make_pipeline(StandardScaler().fit(DATA), estimator))
+    expected = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
+    assert torch.allclose(model.predict(X), expected, atol=1e-4)
+    labels = Sklearn(path=str(tmp_path / "model.skops"), answers="labels")(DOMAIN)
+    check_model(labels)
+    assert labels.access == Access.LABELS and torch.equal(labels.predict(X).argmax(1), expected.argmax(1))
+    again = Sklearn(path=str(tmp_path / "model.skops"))(DOMAIN)
+    assert model.digest() == again.digest() != labels.digest()
+    with pytest.raises(RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"):
+        Sklearn(path=str(tmp_path / "model.skops"))(Domain(kind="vector", shape=(5,)))
 
 
 def test_pictures_are_flattened(saved):
@@ -127,13 +126,6 @@ def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
     other_domain = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
     with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
         saved(estimator, other_domain)
-
-
-def test_a_digest_is_of_the_file_and_of_what_is_asked(saved, tmp_path):
-    model = saved(LogisticRegression().fit(X.numpy(), NAMES))
-    reloaded, label_model = (Sklearn(path=str(tmp_path / "model.skops"), answers=answers)(DOMAIN) for answers in (None, "labels"))
-    assert model.digest() == reloaded.digest() != label_model.digest()
-    assert saved(LogisticRegression(C=2.0).fit(X.numpy(), NAMES)).digest() != model.digest()
 
 
 def test_types_that_nobody_trusts_are_not_made(saved):
@@ -179,11 +171,6 @@ def test_what_is_no_classifier(saved, tmp_path):
     multi_output = RandomForestClassifier(2).fit(DATA, np.stack([NAMES, NAMES], 1))
     with pytest.raises(RequestError, match="of several labels each"):
         saved(multi_output, trusted=(TREE,))
-
-
-def test_other_features(saved):
-    with pytest.raises(RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"):
-        saved(LogisticRegression().fit(X.numpy(), NAMES), Domain(kind="vector", shape=(5,)))
 
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
