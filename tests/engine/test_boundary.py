@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp, plan_of, run_plan, threshold
 from brinell.core.checks import Code
-from brinell.core.domain import Column, Domain
+from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
@@ -90,15 +90,6 @@ def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
     assert check(lambda x: label(torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1)), x, classes=2).passed is False
     with pytest.raises(NotMadeError, match="the inputs and random ones are of one class"):
         check(lambda x: torch.cat([x[:, :1] + 1, x[:, :1]], 1), x, classes=2)
-
-
-def test_fixed_values_are_those_of_the_start():
-    """The last value is fixed and decides alone, so no line between inputs changes the class."""
-    columns = (Column("a"), Column("b"), Column("c", fixed=True))
-    domain = Domain(kind="vector", shape=(3,), columns=columns)
-    with pytest.raises(NotMadeError, match="the inputs and random ones are of one class"):
-        check(lambda x: torch.stack([x[:, 2], 1 - x[:, 2]], 1), inputs(0, 32, 3), domain, 2)
-    assert check(lambda x: torch.stack([x[:, 0], 1 - x[:, 0]], 1), inputs(0, 32, 3), domain, 2).passed
 
 
 # Made at random

@@ -15,47 +15,25 @@ from brinell.engine.quantise import quantise
 BYTES = Domain(kind="image", shape=(1, 1, 4), levels=256)
 
 
-def stored(values, clean, eps, norm="linf", domain=BYTES):
-    x, x0 = (torch.tensor(array).reshape(1, *domain.shape) / 255 for array in (values, clean))
+def stored(values, clean, eps, norm):
+    x, x0 = (torch.tensor(array).reshape(1, *BYTES.shape) / 255 for array in (values, clean))
     limit = torch.tensor([eps])
-    quantised = quantise(x, x0, limit + tolerance(limit, distance(norm), domain), distance(norm), domain)
-    return (quantised * 255).round().flatten().tolist(), quantised
+    quantised = quantise(x, x0, limit + tolerance(limit, distance(norm), BYTES), distance(norm), BYTES)
+    return (quantised * 255).round().flatten().tolist()
 
 
-def test_the_nearest_level_stays_where_it_is_inside():
-    assert stored([10.4, 9.6, 12.0, 7.0], [10.0] * 4, 3 / 255)[0] == [10, 10, 12, 7]
-
-
-def test_linf_takes_the_level_before_where_the_nearest_is_outside():
-    """0.1 is 25.5 levels: rounding half of them up leaves the ball, and 25 are allowed."""
-    assert stored([125.5, 74.5, 110.6, 100.0], [100.0] * 4, 0.1)[0] == [125, 75, 111, 100]
-
-
-def test_l2_gives_up_the_cheapest_values_and_no_more():
-    """Rounded, 3.6 2.55 1.2 0.58 is 4 3 1 1, of length 5.196; 4 2 1 1 is 4.690, which suffices for 4.7."""
-    assert stored([103.6, 102.55, 101.2, 100.58], [100.0] * 4, 4.7 / 255, "l2")[0] == [104, 102, 101, 101]
-    assert stored([103.6, 102.55, 101.2, 100.58], [100.0] * 4, 4.62 / 255, "l2")[0] == [104, 102, 101, 100]
-
-
-def test_l1_likewise():
-    assert stored([101.9, 100.6, 100.8, 100.0], [100.0] * 4, 3.4 / 255, "l1")[0] == [102, 100, 101, 100]
-
-
-def test_below_one_level_nothing_can_change():
-    assert stored([100.9, 99.1, 100.2, 100.0], [100.0] * 4, 0.95 / 255)[0] == [100] * 4
-
-
-def test_without_levels_nothing_is_rounded():
-    domain = Domain(kind="image", shape=(1, 1, 4))
-    x = torch.rand(2, 1, 1, 4)
-    assert quantise(x, torch.rand(2, 1, 1, 4), torch.ones(2), distance("linf"), domain) is x
-
-
-def test_nothing_is_written_into():
-    x, x0 = torch.full((1, 1, 1, 4), 125.5 / 255), torch.full((1, 1, 1, 4), 100 / 255)
-    before = x.clone(), x0.clone()
-    quantise(x, x0, torch.tensor([0.1]), distance("linf"), BYTES)
-    assert torch.equal(x, before[0]) and torch.equal(x0, before[1])
+def test_levels_by_hand():
+    """0.1 is 25.5 levels. In L2, 3.6 2.55 1.2 0.58 become 4 3 1 1, of length 5.196; 4 2 1 1 is 4.690, which suffices for 4.7."""
+    at, l2 = [100.0] * 4, [103.6, 102.55, 101.2, 100.58]
+    for values, clean, eps, norm, expected in (
+        ([10.4, 9.6, 12.0, 7.0], [10.0] * 4, 3 / 255, "linf", [10, 10, 12, 7]),
+        ([125.5, 74.5, 110.6, 100.0], at, 0.1, "linf", [125, 75, 111, 100]),
+        ([100.9, 99.1, 100.2, 100.0], at, 0.95 / 255, "linf", [100] * 4),
+        (l2, at, 4.7 / 255, "l2", [104, 102, 101, 101]),
+        (l2, at, 4.62 / 255, "l2", [104, 102, 101, 100]),
+        ([101.9, 100.6, 100.8, 100.0], at, 3.4 / 255, "l1", [102, 100, 101, 100]),
+    ):
+        assert stored(values, clean, eps, norm) == expected
 
 
 @example("linf", (0.0, 1.0, 256), 0.21176231177639562, 0)

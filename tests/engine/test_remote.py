@@ -71,23 +71,15 @@ def test_the_records_are_those_of_the_model_itself(tmp_path, local):
     assert run.manifest["models"][0]["served"]["answers"] == "scores"
 
 
-def test_one_request_in_ten_that_fails_changes_no_record(tmp_path_factory, local):
-    """Whatever goes wrong with every tenth request: the same rows, and each query counted once."""
-    for fault in ["503"]:
-        tmp_path = tmp_path_factory.mktemp("row")
-        slow = fault.startswith("delay")
-        server = InferenceServer(
-            served, (6,), faults=lambda number: fault if number % 10 == 7 and (not slow or number < 60) else ""
-        )
-        with server.running() as url:
-            run = run_audit(tmp_path / "run", remote(url, timeout=0.2 if slow else 10.0), X, Y, **REQUEST)
-        assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
-        traffic = run.manifest["traffic"]["net"]
-        assert traffic["inputs"] == spent_queries(run)
-        faults = sum(count for kind, count in traffic.items() if kind not in ("inputs", "requests"))
-        assert faults == sum(server.fault_counts.values()) >= 5
-        if not slow:  # what came too late was answered all the same
-            assert server.rows == spent_queries(run) + 4, "four probes show what it answers"
+def test_one_request_in_ten_that_fails_changes_no_record(tmp_path, local):
+    """The same rows, and each query counted once."""
+    server = InferenceServer(served, (6,), faults=lambda number: "503" if number % 10 == 7 else "")
+    run = audit_of(server, tmp_path / "run")
+    assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
+    traffic = run.manifest["traffic"]["net"]
+    assert traffic["inputs"] == spent_queries(run) == server.rows - 4, "four probes show what it answers"
+    faults = sum(count for kind, count in traffic.items() if kind not in ("inputs", "requests"))
+    assert faults == sum(server.fault_counts.values()) >= 5
 
 
 def picky(limit):
@@ -138,31 +130,12 @@ def test_a_sample_answered_with_nan_fails_alone(tmp_path):
     assert [s for s in range(24) if cells["net", "clean", s] == Outcome.FAILED] == [5]
 
 
-def test_random_answers_are_noticed(tmp_path):
-    rng = np.random.default_rng(0)
-    run = audit_of(
-        InferenceServer(lambda x: served(x) + rng.normal(0, 0.01, (len(x), 3)).astype(np.float32), (6,)), tmp_path / "run"
-    )
-    assert "random-answers" in [warning["code"] for warning in run.manifest["warnings"]]
-
-
 def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
     server = InferenceServer(served, (6,))
     server.function = lambda x: served(x) if server.requests < 60 else served(x)[:, ::-1].copy()
     run = audit_of(server, tmp_path / "run")
     (message,) = [warning["text"] for warning in run.manifest["warnings"] if warning["code"] == "answers-drift"]
     assert "at the end the model answers" in message and "another one took its place" in message
-
-
-def test_labels_only(tmp_path):
-    with InferenceServer(lambda x: served(x).argmax(1), (6,)).running() as url:
-        model = remote(url, classes=3)
-        run = run_audit(
-            tmp_path / "run", model, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2"
-        )
-    records = run.records()
-    assert (records.outcome == Outcome.BROKEN).sum() > 12 and run.manifest["models"][0]["access"] == "labels"
-    assert not [warning for warning in run.manifest["warnings"] if warning["code"] == "probabilities"]
 
 
 @pytest.mark.slow

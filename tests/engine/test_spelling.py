@@ -100,14 +100,9 @@ ANSWERED = [
 ]
 
 
-def test_a_folder_of_save_pretrained_is_named_by_hf(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(RequestError, match=f"save_pretrained wrote: write hf:{tmp_path}"):
-        expand_spec("model", str(tmp_path))
-
-
 def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(workspace):
-    for kind, bare, message in ANSWERED:
+    (workspace / "config.json").write_text("{}")
+    for kind, bare, message in [*ANSWERED, ("model", str(workspace), f"save_pretrained wrote: write hf:{workspace}")]:
         with pytest.raises(RequestError) as error:
             expand_spec(kind, bare)
         assert re.search(message, str(error.value)), error.value
@@ -139,6 +134,7 @@ def open_model(spec):
 
 
 def test_models_whose_name_is_nearly_right(workspace):
+    (workspace / "nets.py").write_text(PROGRAM)
     for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
         ("nets.py", "it has good, net, small)"),
@@ -146,7 +142,6 @@ def test_models_whose_name_is_nearly_right(workspace):
         ("nope.skops", "there is no file nope.skops: check the path in sklearn:FILE.skops, did you mean 'forest.skops'?"),
         ("nt.onnx", "did you mean 'net.onnx'?"),
     ]:
-        (workspace / "nets.py").write_text(PROGRAM)
         with pytest.raises(RequestError) as caught:
             open_model(spec)
         assert advice in str(caught.value)
