@@ -44,13 +44,6 @@ def failed(findings):
     return {code for code, finding in findings.items() if finding.passed is False}
 
 
-class BatchNormed(Wrapper):
-    """Normalises by the batch, as batch norm does that was left in training mode."""
-
-    def forward(self, x):
-        return self.net(nn.functional.batch_norm(x, None, None, training=True))
-
-
 class Trains(Wrapper):
     """Puts itself in training mode in its forward pass."""
 
@@ -63,19 +56,30 @@ class Trains(Wrapper):
         return self.net(self.norm(x))
 
 
-class Median(Wrapper):
-    """Subtracts what the median input of the batch has, which no function of torch is known for."""
+class Other(Wrapper):
+    """Any function of a network and inputs."""
+
+    def __init__(self, net, function):
+        super().__init__(net)
+        self.function = function
 
     def forward(self, x):
-        return self.net(x - 0.5 * x.median(0).values)
+        return self.function(self.net, x)
 
 
-class ByRow(Wrapper):
-    """Adds the same noise in the same row of each call."""
+def other(function):
+    return lambda net: Other(net, function)
 
-    def forward(self, x):
-        logits = self.net(x)
-        return logits + 0.3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+
+def noise_by_row(net, x):
+    return net(x) + 0.3 * torch.randn(len(x), 3, generator=torch.Generator().manual_seed(0))
+
+
+BatchNormed = other(lambda net, x: net(nn.functional.batch_norm(x, None, None, training=True)))
+Median = other(lambda net, x: net(x - 0.5 * x.median(0).values))
+"""Subtracts what the median input of the batch has, which no function of torch is known for."""
+ByGradient = other(lambda net, x: net(x) if not torch.is_grad_enabled() else net(1 - x))
+"""Hides behind another model while gradients are asked for."""
 
 
 class Counting(Wrapper):
@@ -98,13 +102,6 @@ def jump(net, call=4):
     return Counting(net, lambda calls: 1 if calls < call else -1)
 
 
-class ByGradient(Wrapper):
-    """Hides behind another model while gradients are asked for."""
-
-    def forward(self, x):
-        return self.net(x) if not torch.is_grad_enabled() else self.net(1 - x)
-
-
 class Learns(Wrapper):
     """Moves a weight with each call, by so little that no two calls differ visibly."""
 
@@ -118,7 +115,7 @@ class Learns(Wrapper):
 PLANTED = {
     "batch norm": (BatchNormed, {Code.BATCH}),
     "median of the batch": (Median, {Code.BATCH}),
-    "noise by row": (ByRow, {Code.BATCH}),
+    "noise by row": (other(noise_by_row), {Code.BATCH}),
     "drift": (drift, {Code.DRIFT}),
     "jump": (jump, {Code.DRIFT}),
     "another model for gradients": (ByGradient, {Code.MODE}),
@@ -142,13 +139,12 @@ def test_causes_are_told_where_they_are_known():
         assert "batch norm in training mode" in findings[Code.BATCH].text and "--batch-size 1" in findings[Code.BATCH].text
     assert "it normalises by the batch" not in probe(Median(mlp(6, 3)))[0][Code.BATCH].text
 
-    class Strict(Wrapper):
-        def forward(self, x):
-            if len(x) == 1:
-                raise ValueError("expected more than 1 value per channel")
-            return self.net(x)
+    def strict(net, x):
+        if len(x) == 1:
+            raise ValueError("expected more than 1 value per channel")
+        return net(x)
 
-    findings, _ = probe(Strict(mlp(6, 3)))
+    findings, _ = probe(other(strict)(mlp(6, 3)))
     assert failed(findings) == {Code.BATCH} and "fails on one alone" in findings[Code.BATCH].text
 
 

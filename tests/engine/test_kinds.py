@@ -37,53 +37,29 @@ with torch.no_grad():
     BINARY[3].bias -= BINARY(X).median()
 
 
-class LogSoftmax(Wrapper):
-    def forward(self, x):
-        return self.net(x).log_softmax(1)
+class Behind(Wrapper):
+    """A network whose answers a function changes."""
 
-
-class Sigmoids(Wrapper):
-    def forward(self, x):
-        return torch.sigmoid(self.net(x))
-
-
-class Opaque(Wrapper):
-    """Probabilities that no function of torch made, so that nothing can be read before them."""
+    def __init__(self, net, function):
+        super().__init__(net)
+        self.function = function
 
     def forward(self, x):
-        odds = self.net(x).exp()
-        return odds / odds.sum(1, keepdim=True)
+        return self.function(self.net(x))
 
 
-class OpaqueSigmoids(Wrapper):
-    def forward(self, x):
-        return 1 / (1 + (-self.net(x)).exp())
+def behind(function):
+    return lambda net: Behind(net, function)
 
 
-class Lead(Wrapper):
-    """Two logits of a network that gives one."""
-
-    def forward(self, x):
-        z = self.net(x)
-        return torch.cat([0 * z, z], 1)
+def rounded(z):
+    p = z.softmax(1)
+    return p + (p.round(decimals=2) - p).detach()
 
 
-class Flat(Wrapper):
-    def forward(self, x):
-        return self.net(x).squeeze(1)
-
-
-class FlatProbability(Wrapper):
-    def forward(self, x):
-        return torch.sigmoid(self.net(x)).squeeze(1)
-
-
-class Rounded(Wrapper):
-    """Probabilities of two decimals."""
-
-    def forward(self, x):
-        p = self.net(x).softmax(1)
-        return p + (p.round(decimals=2) - p).detach()
+LogSoftmax, Sigmoids = behind(lambda z: z.log_softmax(1)), behind(torch.sigmoid)
+Opaque = behind(lambda z: z.exp() / z.exp().sum(1, keepdim=True))
+"""Probabilities that no function of torch made, so that nothing can be read before them."""
 
 
 # Known answers
@@ -161,25 +137,14 @@ def test_no_digit_is_lost_to_saturation(wrap):
     assert bool((grad != 0).any(1).all())
 
 
-class Flattened(Wrapper):
-    """Answers behind one of these functions."""
-
-    def __init__(self, net, function):
-        super().__init__(net)
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.net(x))
-
-
 def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them():
     plain = Scaled(mlp(6, 3), 30.0)
     for function in (lambda z: torch.tanh(z) / 2 - 1.0, nn.functional.softsign, lambda z: 3 * z.softmax(1)):
-        answers = network(Flattened(plain, function))
+        answers = network(Behind(plain, function))
         assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
         assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
     for function in (lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)):
-        assert network(Flattened(mlp(6, 3), function)).info.answers is None, "another order of classes"
+        assert network(Behind(mlp(6, 3), function)).info.answers is None, "another order of classes"
 
 
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
@@ -218,7 +183,7 @@ def test_the_check_says_what_the_answers_are():
         (LogSoftmax, "logarithms of probabilities", True),
         (Sigmoids, "scores between 0 and 1", True),
         (OneHot, "one class alone", True),
-        (Rounded, "rounded to multiples of 0.01", False),
+        (behind(rounded), "rounded to multiples of 0.01", False),
     ]:
         model = network(wrap(mlp(6, 3)))
         with torch.no_grad():
@@ -253,15 +218,14 @@ def test_one_network_has_one_headline(tmp_path_factory, plain):
         assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
 
 
-def test_a_single_number_is_two_classes(tmp_path_factory):
-    for wrap in [FlatProbability]:
-        tmp_path = tmp_path_factory.mktemp("row")
-        y = (BINARY(X)[:, 0] > 0).long()
-        assert 5 < int(y.sum()) < 25
-        expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack="fgsm")
-        figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack="fgsm")
-        assert figures == expected and expected[0] == 30 and expected[-1] < 30
-        assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
+def test_a_single_number_is_two_classes(tmp_path):
+    y = (BINARY(X)[:, 0] > 0).long()
+    assert 5 < int(y.sum()) < 25
+    one, two = behind(lambda z: torch.sigmoid(z).squeeze(1)), behind(lambda z: torch.cat([0 * z, z], 1))
+    expected, _ = headline(two(BINARY), y, tmp_path / "two", attack="fgsm")
+    figures, result = headline(one(BINARY), y, tmp_path / "one", attack="fgsm")
+    assert figures == expected and expected[0] == 30 and expected[-1] < 30
+    assert brinell.verify(result.folder, one(BINARY).eval(), (X, y)).passed
 
 
 def softmax(x):
@@ -299,16 +263,11 @@ def test_no_bad_input_costs_a_query(tmp_path):
 
 
 def test_the_user_knows_better(tmp_path):
-    class Unsure(Wrapper):
-        """A single logit that lies between 0 and 1 on all data."""
-
-        def forward(self, x):
-            return self.net(x).sigmoid() * 0.5 + 0.25
-
-    y = torch.ones(30, dtype=torch.long)
-    assert headline(Unsure(BINARY), y, tmp_path / "a", answers="logit", attack=SHORT)[0][0] == 30
-    assert 0 < headline(Unsure(BINARY), y, tmp_path / "b", attack=SHORT)[0][0] < 30
+    """A single logit that lies between 0 and 1 on all data."""
+    unsure, y = behind(lambda z: z.sigmoid() * 0.5 + 0.25)(BINARY), torch.ones(30, dtype=torch.long)
+    assert headline(unsure, y, tmp_path / "a", answers="logit", attack=SHORT)[0][0] == 30
+    assert 0 < headline(unsure, y, tmp_path / "b", attack=SHORT)[0][0] < 30
     with pytest.raises(RequestError, match="answers is 'odds'; it is one of labels, logits, probabilities"):
-        headline(Unsure(BINARY), y, tmp_path / "c", answers="odds")
+        headline(unsure, y, tmp_path / "c", answers="odds")
     with pytest.raises(RequestError, match="a spec says it itself"):
         brinell.audit("digits-cnn", "digits", answers="logits")
