@@ -97,5 +97,5 @@ def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> No
     assert len({model.digest() for model in models}) == 3
     assert [model.info.parameters for model in models] == [38282, 2570, 2570]
     assert min(accuracy(models[1]), accuracy(models[2])) >= 0.9
-    with pytest.raises(ValueError, match="width is 0; it lies between"):
+    with pytest.raises(ValueError, match="width is 0; it must be at least 1"):
         DigitsCnn(width=0)

@@ -20,6 +20,7 @@ from brinell.core.checks import ROWS_LEFT_OUT
 from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
+from brinell.core.settings import Checked, NotNegative
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
@@ -33,7 +34,7 @@ LABELS = ("label", "class", "target", "y")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EcgCsv:
+class EcgCsv(Checked):
     """Heartbeats from a CSV file, one in each row."""
 
     path: str = ""
@@ -46,7 +47,7 @@ class EcgCsv:
     """Columns that hold no values and are ignored, joined by +."""
     classes: tuple[str, ...] = ()
     """Names of the classes in the order of their numbers, joined by +: N+S+V+F+Q."""
-    rate: float = 125.0
+    rate: NotNegative = 125.0
     """Values per second; 0 if unknown."""
     unit: str = ""
     """Unit of the values, such as mV."""
@@ -56,12 +57,6 @@ class EcgCsv:
     """Largest value allowed."""
     missing: Literal["refuse", "skip"] = "refuse"
     """Treatment of a row with a missing value: refuse the file, or skip the row and report the number of such rows."""
-
-    def __post_init__(self) -> None:
-        for name in ("leave", "classes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON makes lists of them
-        if self.rate < 0:
-            raise ValueError(f"rate is {self.rate:g}; it must be above 0, or 0 where it is unknown")
 
     def __call__(self) -> Dataset:
         """Read the file."""

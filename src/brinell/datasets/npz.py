@@ -20,6 +20,7 @@ from brinell.core.bounded import MOST_CLASSES
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
+from brinell.core.settings import Checked, Positive
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, Layout, StoredArrays, arrange, domain_of, reading_note
@@ -40,7 +41,7 @@ NUMBERS = ("fs", "r_index", "divide")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Npz:
+class Npz(Checked):
     """Inputs and labels from an .npz archive."""
 
     path: str = ""
@@ -54,7 +55,7 @@ class Npz:
     alike, or with a sampling rate fs."""
     layout: Layout | None = None
     """Position of the channels; by default the axis of size 1, 3 or 4 (for a signal, the first axis)."""
-    divide: float | None = None
+    divide: Positive | None = None
     """Divisor of the stored values: 1000 converts microvolts to millivolts; by default the archive's divide, 255 for bytes."""
     low: float | None = None
     """Smallest value allowed, after the division; by default 0, and bytes are divided by 255."""
@@ -76,8 +77,7 @@ class Npz:
     """
 
     def __post_init__(self) -> None:
-        if self.divide is not None and not self.divide > 0:
-            raise ValueError(f"divide is {self.divide:g}; it must be above 0")
+        super().__post_init__()
         if self.only and not self.groups:
             raise ValueError("only= chooses groups: name their array by groups=")
         if self.rhythm and (len(self.rhythm) != 2 or not self.groups):

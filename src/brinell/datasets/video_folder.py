@@ -2,17 +2,14 @@
 
 The folder holds one subfolder per class, or a labels.csv, as for image-folder; listed files may lie in videos/. A clip is
 `frames` frames, every `stride`-th of the video in display order, whatever their times. Each video is decoded from its
-beginning, so a clip does not depend on the positions of key frames. Every clip is decoded only once and stored in a temporary
-file. Rotation flags are ignored.
+beginning, so a clip does not depend on the positions of key frames. Every clip is decoded only once and kept in memory. Rotation
+flags are ignored.
 
 A video that does not decode, or is shorter than a clip, is an unreadable sample; `unreadable` lists these samples with the
 reason. Needs PyAV: pip install 'brinell[video]'.
 """
 
 import importlib
-import math
-import tempfile
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +26,6 @@ from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import Checked, Count, Range
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import read_error
 from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
 __all__ = ["VideoFolder"]
@@ -96,42 +92,27 @@ class _Clips(Rows):
     def __init__(self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder) -> None:
         super().__init__(len(files) * settings.clips, shape, np.dtype(np.uint8))
         self._files, self._settings = files, settings
-        self._decoded_indices: set[int] = set()
+        self._clips: dict[int, Array] = {}
         self._failures: dict[int, str] = {}
-        self._file = tempfile.TemporaryFile()
-        weakref.finalize(self, self._file.close)
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
         """The unreadable ones of these samples, each with the reason in one line; decodes those that were not decoded before."""
         for index in indices:
-            self._decoded(index)
+            with suppress(UnreadableError):
+                self.row(index)
         return {index: self._failures[index] for index in indices if index in self._failures}
 
     def row(self, index: int) -> Array:
         """(3, frames, height, width): one clip; raises SampleError if the video cannot be read."""
-        self._decoded(index)
         if index in self._failures:
             raise UnreadableError(self._failures[index])
-        size = math.prod(self.shape[1:])
-        self._file.seek(index * size)
-        return np.frombuffer(self._file.read(size), np.uint8).reshape(self.shape[1:])
-
-    def _decoded(self, index: int) -> None:
-        """Decode a clip into the temporary file, or record the reason why it cannot be read."""
-        if index in self._decoded_indices or index in self._failures:
-            return
-        try:
-            clip = self._read(self._files[index // self._settings.clips], index)
-        except UnreadableError as error:
-            self._failures[index] = str(error)
-            return
-        try:
-            self._file.seek(index * clip.nbytes)
-            self._file.write(clip.tobytes())
-            self._file.flush()
-        except OSError as error:
-            raise read_error("the clips", error) from None
-        self._decoded_indices.add(index)
+        if index not in self._clips:
+            try:
+                self._clips[index] = self._read(self._files[index // self._settings.clips], index)
+            except UnreadableError as error:
+                self._failures[index] = str(error)
+                raise
+        return self._clips[index]
 
     def _read(self, file: Path, index: int) -> Array:
         count = _frame_count(file)

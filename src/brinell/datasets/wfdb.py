@@ -29,6 +29,7 @@ from brinell.core.checks import BEATS_LEFT_OUT, RECORD_LEFT_OUT
 from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
+from brinell.core.settings import Checked, NotNegative, Positive, Whole
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
@@ -64,7 +65,7 @@ class Beats(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wfdb:
+class Wfdb(Checked):
     """Heartbeats of WFDB records, cut at their annotations, in AAMI classes."""
 
     path: str = ""
@@ -79,13 +80,13 @@ class Wfdb:
     """Channels by name, joined by +; empty for the first channel of each record."""
     annotations: str = "atr"
     """Suffix of the annotation files."""
-    rate: float = 125.0
+    rate: NotNegative = 125.0
     """Values per second to which every record is resampled; 0 keeps the rates, which must be the same."""
-    before: float = 0.5
+    before: NotNegative = 0.5
     """Seconds of the window before the R peak."""
-    after: float = 1.0
+    after: Positive = 1.0
     """Seconds of the window after the R peak."""
-    most: int = 0
+    most: Whole = 0
     """Maximum number of beats of each class, taken from the records in turn; 0 for all."""
     low: tuple[float, ...] = (-5.0,)
     """Lower bound of the values in mV: one number for all leads, or one for each, joined by +."""
@@ -95,8 +96,7 @@ class Wfdb:
     """True adds the intervals to the adjacent beats and the record's median as channels of each beat."""
 
     def __post_init__(self) -> None:
-        if self.rate < 0 or self.before < 0 or self.after <= 0 or self.most < 0:
-            raise ValueError("rate, before and most must be 0 or more, after above 0")
+        super().__post_init__()
         for name in ("records", "without", "leads", "low", "high"):
             # JSON makes lists of them, and nothing after `leads=` a single empty name.
             object.__setattr__(self, name, tuple(value for value in getattr(self, name) if value != ""))

@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
 import torch
@@ -22,6 +23,7 @@ from torch.nn import functional as F
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
+from brinell.core.settings import Checked, Range, Whole
 from brinell.core.splits import digits
 from brinell.core.streams import initial
 from brinell.core.user_files import cache_folder
@@ -37,25 +39,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitsCnn:
+class DigitsCnn(Checked):
     """A small convolutional network for the digits, trained on first use."""
 
     path: str = ""
     """Must stay empty: the network has no file."""
-    width: int = 16
+    width: Annotated[int, Range("[1, 64]")] = 16
     """Channels of the first convolution; the second has twice as many, and the hidden layer four times."""
-    seed: int = 0
+    seed: Whole = 0
     """Seed of the weights and the order of samples; a different seed gives the same network, retrained."""
     weights: str = ""
     """State dict used instead of the recipe's, as `brinell harden` writes it: .safetensors or .pt."""
     name: str = ""
     """Name in reports; by default digits-cnn with its deviations from the defaults, or the stem of the weights' file."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.width <= 64:
-            raise ValueError(f"width is {self.width}; it lies between 1 and 64")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; it is 0 or more")
 
     @property
     def display_name(self) -> str:
