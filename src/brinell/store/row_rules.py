@@ -129,7 +129,7 @@ def _find_violations(
             & ((queries > forwards) | (queries < 1) | ~broken),
         }
         if manifest["distance"] in SIZES:
-            limit = broken_at * column["unit"] * (1 + 1e-5) + 1e-6
+            limit = np.where(broken, broken_at, 0.0) * column["unit"] * (1 + 1e-5) + 1e-6
             rules["the row states a perturbation larger than its budget"] = broken & (column[manifest["distance"]] > limit)
         for name in ("label", "clean_pred", "clean_confidence", "target", "unit"):
             first = getattr(clean, name)[index]
