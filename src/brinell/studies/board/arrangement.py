@@ -130,18 +130,16 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
 
 def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
     """A model in a task, from all of its folders: those with rows first, then the most samples, since few may be lucky ones."""
-    attacked = [
-        (bool(f.ids), rate.n, -(rate.value or 0.0), f.run, f, i) for f, i in members if f.robust and (rate := f.robust[i]).n
-    ]
-    proven = [(rate.n, rate.value or 0.0, f.run, f, i) for f, i in members if f.certified and (rate := f.certified[i]).n]
-    first = max(attacked, default=(*members[0],) if not proven else (None, 0))
-    second = max(proven, default=(None, 0))
-    return Entry(first[-2], first[-1], second[-2], second[-1])
+    attacked = [((bool(f.ids), f.robust[i].n, -(f.robust[i].value or 0.0), f.run), f, i) for f, i in members if f.robust]
+    proven = [((f.certified[i].n, f.certified[i].value or 0.0, f.run), f, i) for f, i in members if f.certified]
+    _, folder, position = max(attacked, key=lambda entry: entry[0], default=((), None, 0))
+    _, proofs, place = max(proven, key=lambda entry: entry[0], default=((), None, 0))
+    return Entry(folder, position, proofs, place)
 
 
 def _task(key: str, entries: list[Entry]) -> Task:
     """A task with its entries in order; its words are those of a verified folder where there is one."""
-    ranked = [entry for entry in entries if entry.figures.verified and entry.attacked is not None and entry.attacked.ids]
+    ranked = [entry for entry in entries if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n]
     others = sorted((entry for entry in entries if entry not in ranked), key=lambda e: (not e.figures.verified, e.figures.run))
     first = (ranked or others)[0]
     position = first.position if first.attacked is not None else first.certified_position

@@ -167,7 +167,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
                     "clean",
                     "attacked",
                     "proven",
-                    "proven to attacked",
+                    "bounds",
                     "weakest class",
                     "checks",
                     "verified",
@@ -175,8 +175,8 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
                 ),
                 rows=[_entry_row(entry) for entry in task.entries],
                 text="Attacked: the share of samples that no attack broke, never below the truth for them. Proven: the "
-                "share that holds against every attack, never above it. Intervals of ranks hold together with 95 %. Checks: "
-                "passed / failed / not made.",
+                "share that holds against every attack, never above it; the truth lies between these bounds. Intervals of ranks "
+                "hold together with 95 %. Checks: passed / failed / not made.",
                 name=task.slug,
                 filter=True,
             )
