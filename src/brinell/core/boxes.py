@@ -88,14 +88,6 @@ class Outcomes:
         return int(((self.boxes if error == FALSE else self.objects) == error).sum())
 
 
-def intersections(boxes: Array, references: Array) -> Array:
-    """(m, k): area that each of `boxes` (m, 4) has in common with each of `references` (k, 4)."""
-    low = np.maximum(boxes[:, None, :2], references[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], references[None, :, 2:])
-    area: Array = np.clip(high - low, 0, None).prod(-1)
-    return area
-
-
 def areas(boxes: Array) -> Array:
     """(m,): the area of each box."""
     area: Array = np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(-1)
@@ -104,7 +96,8 @@ def areas(boxes: Array) -> Array:
 
 def overlaps(boxes: Array, references: Array, crowd: Array | None = None) -> Array:
     """(m, k): intersection over union; for a crowd intersection over the area of the box, as in COCO's evaluation."""
-    common, area = intersections(boxes, references), areas(boxes)[:, None]
+    low, high = np.maximum(boxes[:, None, :2], references[None, :, :2]), np.minimum(boxes[:, None, 2:], references[None, :, 2:])
+    common, area = np.clip(high - low, 0, None).prod(-1), areas(boxes)[:, None]
     union = area + areas(references)[None] - common
     if crowd is not None:
         union = np.where(crowd[None], area, union)

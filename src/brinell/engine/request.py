@@ -181,7 +181,7 @@ class Request(BaseRequest):
     brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
     attack: tuple[AttackSpec, ...] = ("fast",)
     """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
-    pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
+    pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust. For masks sea, too."""
     samples: SampleCount = None
     """The number of samples, or all; behind first:, stratified: (drawn by class) or random: where you choose how, as in
     random:500. Default: 1000, or all where there are fewer, the first of published test sets (mnist, cifar10, bench, digits),
@@ -199,7 +199,9 @@ class Request(BaseRequest):
     criterion: str | None = None
     """A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than
     0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do
-    not meet it, which is not robust accuracy. Default: misclassification."""
+    not meet it, which is not robust accuracy. For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5,
+    false:20, mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default: misclassification, all
+    pixels, or all four errors of boxes."""
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
     a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
