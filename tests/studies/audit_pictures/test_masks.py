@@ -115,7 +115,7 @@ BAD_REQUESTS = [
     ({"norm": "l1"}, "are attacked in linf or l2"),
     ({"targeted": "1"}, "targeted"),
     ({"precision": "tf32"}, "precision"),
-    ({"dry_run": True}, "dry.run"),
+    ({"certify": True}, "certify"),
     ({"model": [Threshold(), Threshold()]}, "one by one"),
     ({"eps": "0"}, "names no budget above 0"),
     ({"attack": "standard"}, "is a cascade for models that answer one class"),
@@ -226,6 +226,17 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
         brinell.corrupt(network, spec, out=tmp_path / "spec")
     with pytest.raises(BrinellError, match="answers a map of 2 x 12 x 12"):
         brinell.attack(model, x.transpose(0, 3, 1, 2), [0] * 5, eps=0.1)
+
+
+def test_a_dry_run_counts_passes_at_most_and_attacks_nothing(result, tmp_path):
+    x, masks = pictures()
+    settings = {"eps": list(EPS), "attack": "sea?steps=6", "dry_run": True}
+    plan = brinell.audit(Threshold(), brinell.data(x, masks=masks), **settings)
+    spent = {stage.attack: 0 for stage in result.stages}
+    for stage in result.stages:
+        spent[stage.attack] += stage.forwards + stage.backwards
+    assert all(spent[cell.stage] <= cell.forwards_at_most + cell.backwards_at_most for cell in plan.cells)
+    assert len(plan.cells) == 4 and plan.n == 5 and "at most" in plan.report().sentences[0]
 
 
 def test_a_gate_judges_pixels_and_a_board_has_no_place_for_them(result, tmp_path):
