@@ -243,8 +243,8 @@ def boxes_black_box(options: Namespace) -> None:
 
     def read(out: Path) -> Array:
         """(2, pictures): objects that are missed without an attack and under it."""
-        folder = STUDY.resolve(STUDY.table).read(out)
-        found = pictures_of(folder.rows, STUDY.open_folder(out).facts)
+        folder = STUDY.table().read(out)
+        found = pictures_of(folder.rows, STUDY.open(out).facts)
         return np.stack([found.counts[MISSED][found.worst(MISSED, level)] for level in (0, 1)])
 
     def run(attack: str, seed: int) -> Array:

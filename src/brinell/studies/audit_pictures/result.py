@@ -23,7 +23,9 @@ from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import counted, distance, listed, percent
 from brinell.reports.values import Curve, Example, Gallery, Measure, Note, Percent, Report, Series, Table
 from brinell.reports.views import colours_of, css, draw_boxes, draw_map, draw_pixels, legend_of
+from brinell.store import parquet
 from brinell.store.files import read_arrays
+from brinell.store.table import ROWS
 from brinell.studies.result import Folder, FolderResult
 
 PIECE = 4
@@ -354,10 +356,7 @@ class PicturesResult(FolderResult):
         ]
 
     def _draw_boxes(self, pictures: Sequence[PictureFigures], arrays: Sequence[Mapping[str, Array]]) -> list[Example]:
-        from brinell.studies.audit_pictures import STUDY
-
-        rows = STUDY.table().read(Path(self.folder)).rows
-        boxes = pictures_of(rows, self.facts)
+        boxes = pictures_of(parquet.load_rows(Answers, Path(self.folder) / ROWS), self.facts)
         assert isinstance(boxes, Boxes)
         sets = {"without an attack": boxes.clean} | {
             TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims
