@@ -121,7 +121,8 @@ def shown(folder: Path) -> str:
     """All that a finished folder shows: the lines of the terminal, the page, and the tables."""
     has_result = (folder / "manifest.json").exists() and study_of(folder).open is not None
     texts = [terminal_of(brinell.open(folder), folder)] if has_result else []
-    texts += [page_text(file.read_text()) for file in sorted(folder.rglob("*.html"))]
+    pages = [(str(file.relative_to(folder)), page_text(file.read_text())) for file in folder.rglob("*.html")]
+    texts += [text for _, text in sorted(pages, key=lambda page: [re.sub("[0-9a-f]{8,}", "", part) for part in page])]
     return "\n\n".join([*texts, *(table_text(file.read_text()) for file in sorted(folder.rglob("*.csv")))])
 
 

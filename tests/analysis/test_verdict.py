@@ -91,7 +91,7 @@ def test_where_half_of_the_accuracy_is_lost():
     def said(*counts, n=500):
         return where_it_breaks(rate(480, 500), [rate(k, n, eps=i + 1) for i, k in enumerate(counts)], texts[: len(counts)])
 
-    half = "Half of the clean accuracy, 96.0 %, is lost"
+    half = "Half of the clean accuracy of 96.0 % is lost"
     assert said(400, 300, 150, 1) == f"{half} between 2 and 3, and at most 0.2 % is left at 4."
     assert said(400, 240, 150, 0) == f"{half} between 1 and 3, and nothing is left at 4.", "2 may be above half or below"
     assert said(100, 10, 5, 1) == f"{half} before 1, and at most 0.2 % is left at 4."

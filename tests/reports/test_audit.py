@@ -143,7 +143,7 @@ def test_the_next_step_is_what_changes_most(make):
     detached = [CheckResult(code="boundary-margin", passed=False, text="t")]
     assert steps(make, (150, 120), checks=detached)[0] == f"{again} --attack 'ray-s?steps=100000'"
     few = [CheckResult(code="gradient-mismatch", passed=None, text="t", reason="too few samples to tell")]
-    assert steps(make, (150, 120), checks=few, total=900)[0] == f"{again} --samples all"
+    assert steps(make, (150, 120), checks=few, total=900)[0] == f"{again} --samples 800"
     harden = "brinell harden --data digits --model net --eps"
     assert steps(make, (150, 90)) == [f"{harden} 51/255", f"{gate} {floors[2]:g} --eps 51/255"]
     assert steps(make, (150, 0)) == [f"{harden} 51/255", f"{gate} {floors[0]:g} --eps 26/255"], "a floor can fail"

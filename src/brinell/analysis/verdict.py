@@ -155,7 +155,7 @@ def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -
     last, budget = judged[-1]
     left = f"and at most {_percent(last)} is left at {budget}" if last.k else f"and nothing is left at {budget}"
     place = f"between {above[-1]} and {below[0]}" if above else f"before {below[0]}"
-    return f"Half of the clean accuracy, {_percent(clean)}, is lost {place}, {left}."
+    return f"Half of the clean accuracy of {_percent(clean)} is lost {place}, {left}."
 
 
 def statement(criterion: str, figures: Figures) -> str:

@@ -11,13 +11,15 @@ from brinell.analysis.inference import compare_rates
 from brinell.analysis.results import ModelResult, Rate
 from brinell.analysis.verdict import BROKEN, UNSTEADY
 from brinell.core.checks import DETACHED, TOO_FEW, Code
-from brinell.reports.phrases import class_label, ranked
+from brinell.reports.phrases import ENOUGH, class_label, ranked
 from brinell.reports.values import Step
 
 MOST = 3
 IN_MEMORY = "in-memory:"
 """Beginning of specs of objects that nobody can name on a command line."""
 AGAIN = "brinell audit FOLDER/run.toml"
+PER_CLASS = 20
+"""Samples of a class that are proposed where there are too few."""
 NEED_ANOTHER = (Code.BLACK_BOX, Code.PROBE_AHEAD, Code.INCOMPLETE)
 """Checks that are made where the cascade `fast` runs."""
 
@@ -55,8 +57,10 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
         yield Step("Attack harder: the failed checks say that attacks were misled.", f"{AGAIN} --attack plus")
     elif last.k and (model.weak or any(check.code in NEED_ANOTHER for check in missing)):
         yield Step("Stronger attacks may lower the figure.", f"{AGAIN} --attack fast")
-    if any(check.reason == TOO_FEW for check in missing) and model.n < manifest["data"]["total"]:
-        yield Step("The samples are too few to tell.", f"{AGAIN} --samples all")
+    few = any(check.reason == TOO_FEW for check in missing) or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
+    if few and model.n < manifest["data"]["total"]:
+        samples = min(manifest["data"]["total"], max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])))
+        yield Step("The samples are too few to tell classes apart, or for some checks.", f"{AGAIN} --samples {samples}")
     if model.meaning is None:
         yield from _improvements(manifest, model, index)
     name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
