@@ -39,7 +39,7 @@ EXAMPLES = {
     "transfer pictures": {"eps": "0.05", "attack": "sea?steps=3"},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
-    "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
+    "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "attack": ["fgsm"]},
     "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }

@@ -29,7 +29,6 @@ USUAL = Settings(
     weight_decay=0.0,
     ramp=0.3,
     average=0.9,
-    patience=None,
     augment="none",
     clip=1.0,
     precision="float32",

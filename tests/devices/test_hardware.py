@@ -120,7 +120,7 @@ def test_an_attack_from_python_goes_on_with_smaller_batches():
 @pytest.mark.slow
 def test_training_without_memory_is_one_line(tmp_path):
     (x, y), error = samples(64), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    network, settings = Around(error, limit=10), {"eps": "0.1", "epochs": 1, "batch_size": 16, "validation": 4}
+    network, settings = Around(error, limit=10), {"eps": "0.1", "epochs": 1, "batch_size": 16}
     with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*--batch-size[^\n]*$"):
         brinell.harden(network, (x[:8], y[:8]), train=(x[8:], y[8:]), **settings, device=NAME, out=tmp_path / "run")
 

@@ -49,7 +49,7 @@ def right(name, runs):
         "export": {"run": runs[0], "to": "csv"},
         "gate": {"run": runs[0], "robust": 0.1},
         "harden": in_memory
-        | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "validation": 3, "samples": 4, "attack": "fgsm"},
+        | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "samples": 4, "attack": "fgsm"},
         "open": {"folder": runs[0]},
         "progress": {"run": runs[0]},
         "report": {"run": runs[0]},

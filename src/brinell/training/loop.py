@@ -60,7 +60,6 @@ class Settings:
     weight_decay: float = 5e-4
     ramp: float = 0.0
     average: float
-    patience: int | None = None
     augment: Augment = "none"
     clip: float = 1.0
     """The length to which longer gradients are scaled; 0 leaves them."""
@@ -80,8 +79,6 @@ class State:
     best: float = -1.0
     """The robust accuracy on validation samples of the weights that would be kept; 0 of a recipe without a budget."""
     best_step: int = 0
-    stale: int = 0
-    """Number of checks since the best one."""
     ramp_start: float = 0.0
     """The share of the training at which the budget began to rise: above 0 after going back."""
     ramp_start_factor: float = 0.0
@@ -316,13 +313,10 @@ class Loop:
         passes = {"forwards": state.forwards, "backwards": state.backwards}
         state.curve.append(row | passes | {"good": good, "events": []})
         if good and not is_first:
-            self._keep_best(robust / check.n, is_full_budget=eps >= self.settings.eps)
+            self._keep_best(robust / check.n)
         state.finished = self._share(state) >= 1
         if not good and not state.finished and (overfits or state.rate_factor > SMALLEST_RATE_FACTOR):
             self._go_back(row, collapsed)
-        elif not state.finished and self.settings.patience is not None and state.stale >= self.settings.patience:
-            state.finished = True
-            self._note(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
         if state.finished:
             self._choose_final_weights(good)
             if not good:
@@ -335,15 +329,14 @@ class Loop:
         self._last_check = state.step, self._share(state)
         self.on_check(state, min(1.0, self._share(state)))
 
-    def _keep_best(self, score: float, is_full_budget: bool) -> None:
-        """Keep the averaged weights if they are the most robust so far; `is_full_budget`: the budget has its full size.
+    def _keep_best(self, score: float) -> None:
+        """Keep the averaged weights if they are the most robust so far.
 
         Without a budget, robust accuracy is chance, so the latest weights are kept.
         """
         state = self.state
         if not self.recipe.budgeted:
-            score, is_full_budget = 0.0, False
-        state.stale = state.stale + 1 if is_full_budget and score <= state.best else 0
+            score = 0.0
         if score >= state.best:
             state.best, state.best_step = score, state.step
             self.best_weights = self.average.full_state()

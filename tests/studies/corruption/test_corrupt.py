@@ -220,9 +220,9 @@ def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
     names = [] if name is None else [name]
     if wrong := next((suite for suite in suites if not fits[suite]), None):
         with pytest.raises(RequestError, match=f"no {wrong} distortion fits {kind} data"):
-            open_kinds(names, suites, dataset)
+            open_kinds([*names, *suites], dataset)
         return
-    kinds = open_kinds(names, suites, dataset)
+    kinds = open_kinds([*names, *suites], dataset)
     expected = set(suites) or (set() if names else {"published" if fits["published"] else "calibrated"})
     assert {suite_of(distortion) for label, distortion in kinds.items() if label != name} == expected
     assert len([label for label in kinds if label.startswith("published-")]) == 19 * ("published" in expected)

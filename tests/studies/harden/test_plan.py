@@ -54,8 +54,6 @@ INVALID_REQUESTS = [
     (["--augment", "shift"], "--augment shift needs images"),
     (["--epochs", "0"], "epochs"),
     (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "each defence of the recipe needs two samples: set --batch-size 4"),
-    (["--recipe", "plain", "--patience", "2"], "--patience counts checks of robust accuracy, and recipe plain"),
-    (["--validation", "1"], "--validation 1 sets aside none of 256 samples"),
 ]
 
 

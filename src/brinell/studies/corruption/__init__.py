@@ -5,7 +5,7 @@ With --reference it computes the mean corruption error.
 
 from typing import Annotated
 
-from brinell.core.settings import Names, Suite
+from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
 
@@ -18,11 +18,8 @@ class CorruptRequest(BaseRequest):
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model, as for brinell audit."""
     kind: tuple[Annotated[str, Names("distortion")], ...] = ()
-    """A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such
-    as fog. Default: all of --suite."""
-    suite: tuple[Suite, ...] = ()
-    """All distortions of a suite that fit the data: published (ImageNet-C's nineteen, for images of 1 or 3 channels) or
-    calibrated. Default without --kind: published where it fits, else calibrated."""
+    """A distortion of brinell plugins distortion, or all of a suite that fit the data: published (ImageNet-C's nineteen, for
+    images of 1 or 3 channels) or calibrated. Default: published where it fits, else calibrated."""
     severity: tuple[int, ...] = (1, 2, 3, 4, 5)
     """A severity, 1 to 5."""
     reference: str | None = None
@@ -42,7 +39,7 @@ STUDY = Study(
     result="result:CorruptResult",
     examples=(
         "brinell corrupt --samples 200",
-        "brinell corrupt --samples 200 --suite published --suite calibrated",
+        "brinell corrupt --samples 200 --kind published --kind calibrated",
         "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
     ),
 )

@@ -47,23 +47,24 @@ def make_plan(call: Call) -> CorruptPlan:
     if request.reference is not None and request.reference not in plan.models:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
-    kinds = open_kinds(request.kind, request.suite, plan.dataset)
+    kinds = open_kinds(request.kind, plan.dataset)
     for sentence in sentences(families(len(kinds), len(plan.ids))):
         call.progress.note(sentence)
     return replace(plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities)))
 
 
-def open_kinds(names: Sequence[str], suites: Sequence[Suite], dataset: Dataset) -> dict[str, Distortion]:
+def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
     """The distortions of these names and suites. Default: the published ones where they fit, else the calibrated ones.
 
     Raises:
         RequestError: a distortion is unknown or does not fit the data, or none of a suite fits.
     """
-    kinds = {name: _distortion(name) for name in names}
+    suites = [name for name in names if name in get_args(Suite)]
+    kinds = {name: _distortion(name) for name in names if name not in suites}
     for name, distortion in kinds.items():
         if misfit := _misfit(distortion, dataset):
             raise RequestError(f"{name} {misfit}: remove it")
-    if names and not suites:
+    if kinds and not suites:
         return kinds
     order = {name: number for number, name in enumerate(FIFTEEN)}
     every_name = sorted(plugins.names("distortion"), key=lambda name: order.get(name, len(FIFTEEN)))
@@ -78,9 +79,9 @@ def open_kinds(names: Sequence[str], suites: Sequence[Suite], dataset: Dataset) 
             fits = ", ".join(name for name, group in members.items() if group)
             shape = "x".join(map(str, dataset.domain.shape))
             raise RequestError(
-                f"no {suite} distortion fits {dataset.domain.kind} data of shape {shape}: choose {option('suite', fits)}"
+                f"no {suite} distortion fits {dataset.domain.kind} data of shape {shape}: choose {option('kind', fits)}"
             )
-    default: Suite = "published" if members["published"] else "calibrated"
+    default = "published" if members["published"] else "calibrated"
     return kinds | {name: fitting[name] for suite in suites or (default,) for name in members[suite]}
 
 

@@ -51,10 +51,6 @@ class HardenRequest(BaseRequest):
     images."""
     average: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of the weights at each step. 0 keeps the last weights instead of the average."""
-    validation: int = Field(default=500, ge=1)
-    """Most training samples set aside for validation, at most a tenth of them. The best weights are selected on these samples."""
-    patience: int | None = Field(default=None, ge=1)
-    """Number of checks without an improvement in robust accuracy after which the training stops. Default: no early stop."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Precision of the training: float32; tf32, several times faster on GPUs; or bf16, where it is faster. Audits use float32."""
     attack: tuple[AttackSpec, ...] = ("fast",)

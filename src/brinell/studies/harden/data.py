@@ -23,6 +23,8 @@ CHUNK = 512
 """Inputs loaded at once."""
 MAX_NAMED = 3
 """Most samples or classes that an error message names."""
+VALIDATION = 500
+"""Most training samples that are set aside, on which the best weights are selected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +115,8 @@ def open_examples(spec: str, train: Dataset, test: Dataset, validation_positions
 
 
 def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
-    """Positions for training and for validation: at most a tenth of each class and at most `request.validation` in total."""
-    train_positions, validation_positions = stratified(labels, min(0.1, request.validation / len(labels)), request.seed)
-    if not len(validation_positions) and len(stratified(labels, 0.1, request.seed)[1]):
-        raise RequestError(
-            f"{option('validation')} {request.validation} sets aside none of {len(labels)} samples: set it to at least the "
-            "number of classes"
-        )
+    """Positions for training and for validation: at most a tenth of each class and `VALIDATION` in all."""
+    train_positions, validation_positions = stratified(labels, min(0.1, VALIDATION / len(labels)), request.seed)
     if not len(validation_positions) or not len(train_positions):
         raise RequestError(f"{len(labels)} training samples are too few for a validation set: give at least ten of each class")
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)

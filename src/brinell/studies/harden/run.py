@@ -174,10 +174,6 @@ def make_plan(call: Call) -> HardenPlan:
 
 def _check_settings(request: HardenRequest, recipe: Recipe, train: Dataset) -> None:
     """Refuse settings that contradict each other or the data."""
-    if request.patience is not None and not recipe.budgeted:
-        raise RequestError(
-            f"{option('patience')} counts checks of robust accuracy, and recipe {recipe.text} has no budget: leave it out"
-        )
     if request.budgets is not None and not any(parse_eps(request.budgets).values):
         raise RequestError(
             f"{option('budgets')} {request.budgets} contains no budget above 0 at which to compare the models before and "
