@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import brinell
+from _browser import check_everywhere, chromium
 from _pictures import write_pictures
 from _refusals import refused
 from brinell.core.errors import BrinellError
@@ -244,3 +245,11 @@ def test_a_gate_judges_pixels_and_a_board_has_no_place_for_them(result, tmp_path
     assert brinell.gate(result, robust=rate.low - 0.01).passed and not brinell.gate(result, robust=rate.value).passed
     board = brinell.board(result, out=tmp_path / "site")
     assert "gives no robust accuracy" in board.refused[0].why
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_pages_in_a_browser(masks_run, boxes_run):
+    with chromium() as browser:
+        for run in (masks_run, boxes_run):
+            check_everywhere(browser, run / "report.html")
