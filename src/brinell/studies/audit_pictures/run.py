@@ -82,7 +82,13 @@ def carry_out(call: Call) -> PicturesResult | PlanResult:
     times, cells = len(plan.ids) * len(plan.levels) * len(plan.task.aims), []
     for spec, attack in plan.attacks.items():
         forwards, backwards = (round(times * min(passes, plan.queries or passes)) for passes in attack.cost(2))
-        own = {"stage": spec, "title": spec, "short": spec, "forwards_at_most": forwards, "backwards_at_most": backwards}
+        own: dict[str, Any] = {
+            "stage": spec,
+            "title": spec,
+            "short": spec,
+            "forwards_at_most": forwards,
+            "backwards_at_most": backwards,
+        }
         seconds = pace * (forwards + BACKWARD * backwards)
         cells.append(PlannedCell(model=name, **own, seconds_at_most=seconds, waits=False, skipped=None))
     return PlanResult(
@@ -100,7 +106,7 @@ def carry_out(call: Call) -> PicturesResult | PlanResult:
 def make_plan(call: Call) -> PicturesPlan:
     """Open the data and the model, and refuse what cannot be carried out."""
     request: Request = call.request
-    for given, names in ((request, OF_CLASSES), (call.options, AuditOptions.model_fields)):
+    for given, names in ((request, OF_CLASSES), (call.options, tuple(AuditOptions.model_fields))):
         for name in names if given is not None else ():
             if name != "dry_run" and getattr(given, name) != type(given).model_fields[name].default:
                 raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
