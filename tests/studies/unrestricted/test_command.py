@@ -146,19 +146,19 @@ def test_the_page_stands_alone(run_folder):
 @pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeypatch, capsys):
     for module in (run, result):
-        monkeypatch.setattr(module, "BLOCK", 16)
-    out, make_block = tmp_path / "run", run._Attack.make_block
+        monkeypatch.setattr(module, "PIECE", 16)
+    out, make_piece = tmp_path / "run", run._Attack.make_piece
 
     def stop(attack, start):
         if start:
             raise ModelError("the machine is switched off")
-        return make_block(attack, start)
+        return make_piece(attack, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run._Attack, "make_block", stop)
+        patch.setattr(run._Attack, "make_piece", stop)
         assert cli(words(generator, out)) != 0
     starts = []
-    monkeypatch.setattr(run._Attack, "make_block", lambda attack, start: starts.append(start) or make_block(attack, start))
+    monkeypatch.setattr(run._Attack, "make_piece", lambda attack, start: starts.append(start) or make_piece(attack, start))
     assert cli(["unrestricted", "--resume", "--out", str(out)]) == 0 and starts == [16]
 
     def plainly(folder):
@@ -166,7 +166,7 @@ def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeyp
             str([row[name] for name in ("attempt", "variant", "outcome", "pred", "forwards")]) for row in rows_of(folder)
         )
 
-    # The same attempts in one block: what becomes of one does not depend on those beside it.
+    # The same attempts in one piece: what becomes of one does not depend on those beside it.
     assert plainly(out) == plainly(run_folder)
     assert "seed was 0 and is 1" in refusal_line(capsys, words(generator, out, "--seed", "1", "--resume"))
 

@@ -29,7 +29,7 @@ from brinell.studies.unrestricted import UnrestrictedRequest
 
 PLAIN = "plain"
 """The variant of rows of plain samples."""
-BLOCK = 128
+PIECE = 128
 """Attempts of a piece."""
 FRACTION = 0.5
 """Fraction of the distance to the nearest sample of another class within which the class must stay constant."""
@@ -103,7 +103,7 @@ def variants(request: UnrestrictedRequest) -> dict[str, float]:
 
 def example_file(attempt: int) -> str:
     """Path of the inputs of an attempt, relative to the folder."""
-    return f"examples/{attempt // BLOCK:05d}.safetensors"
+    return f"examples/{attempt // PIECE:05d}.safetensors"
 
 
 def example_name(attempt: int, *search: str) -> str:

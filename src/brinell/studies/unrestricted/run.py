@@ -1,6 +1,6 @@
 """Carries out an unrestricted attack: draws inputs, asks who sees their class, and searches from those that all see.
 
-The folder also holds, for each piece of BLOCK attempts, the file `result.example_file`, with float32 inputs: "<attempt>/plain",
+The folder also holds, for each piece of PIECE attempts, the file `result.example_file`, with float32 inputs: "<attempt>/plain",
 "<attempt>/<model>/<variant>" with ".../latent", the last latent of the search, and "reference/<position>". Inputs are kept where
 the model errs, with the plain sample that they began at and the training samples nearest to them (design/0014-unrestricted.md).
 """
@@ -35,7 +35,7 @@ from brinell.studies.generator.generator import GenerativeModel, load
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.result import (
-    BLOCK,
+    PIECE,
     PLAIN,
     Answers,
     GeneratorFacts,
@@ -113,15 +113,15 @@ def _class(name: str, classes: Sequence[str]) -> int:
 
 
 def pieces(plan: UnrestrictedPlan, call: Call) -> list[Piece]:
-    """Blocks of attempts."""
+    """Some attempts each."""
     attack, attempts = _Attack(plan, call), len(plan.intended)
     return [
         Piece(
-            name=f"attempts {start + 1} to {min(start + BLOCK, attempts)} of {attempts}",
-            make=partial(attack.make_block, start),
+            name=f"attempts {start + 1} to {min(start + PIECE, attempts)} of {attempts}",
+            make=partial(attack.make_piece, start),
             files=(example_file(start),),
         )
-        for start in range(0, attempts, BLOCK)
+        for start in range(0, attempts, PIECE)
     ]
 
 
@@ -160,7 +160,7 @@ class Drawing(NamedTuple):
 
 
 class _Attack:
-    """Makes the blocks of a plan; the training data are loaded once."""
+    """Makes the pieces of a plan; the training data are loaded once."""
 
     def __init__(self, plan: UnrestrictedPlan, call: Call) -> None:
         self.plan, self.call = plan, call
@@ -177,10 +177,10 @@ class _Attack:
         """The training data for the search of neighbours."""
         return Reference(self.training.flatten(1).numpy(force=True), self.plan.labels)
 
-    def make_block(self, start: int) -> Answers:
-        """The rows of a block of attempts; stores the inputs on which a model errs."""
+    def make_piece(self, start: int) -> Answers:
+        """The rows of a piece; stores the inputs on which a model errs."""
         plan = self.plan
-        ids = torch.arange(start, min(start + BLOCK, len(plan.intended)), device=plan.device)
+        ids = torch.arange(start, min(start + PIECE, len(plan.intended)), device=plan.device)
         y = plan.intended.to(plan.device)[ids]
         z = Streams.of(plan.request.seed, ids).fold("latent").normal(self.generator.latent)
         with torch.no_grad():
