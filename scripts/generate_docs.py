@@ -283,7 +283,11 @@ def commands_list() -> str:
     return table(
         ["command", "what it does", "for example"],
         (
-            [f"[{verb}](reference/cli.md#brinell-{verb.replace(' ', '-')})", entry.summary, f"`{register.load(verb).examples[0]}`"]
+            [
+                f"[{verb}](reference/cli.md#brinell-{verb.replace(' ', '-')})",
+                entry.summary,
+                f"`{register.load(verb).examples[0]}`",
+            ]
             for verb, entry in register.commands().items()
         ),
     )
