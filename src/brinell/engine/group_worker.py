@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from brinell.core.contracts import Remark
+from brinell.core.errors import ModelError
 from brinell.core.model import Model
-from brinell.core.record import Array
-from brinell.engine import retry
+from brinell.core.record import Array, Outcome
 from brinell.engine.answers import with_logits
 from brinell.engine.batch_sizer import BatchSizer
-from brinell.engine.group_attack import AttackSetting, Group, Result, make_setting, merge_results, session
+from brinell.engine.group_attack import AttackSetting, Group, Result, make_rows, make_setting, merge_results, run_attack, session
 from brinell.engine.plan import BATCHES, ModelSource, Plan
+from brinell.engine.retry import run_in_halves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +81,18 @@ class GroupWorker:
         size = self.sizer.size
         setting = replace(self.setting, batch_size=size)
         parts = np.split(np.arange(len(group.x)), range(BATCHES * size, len(group.x), BATCHES * size))
+
+        def fail_row(row: int, error: ModelError) -> Result:
+            failed[int(group.sample_id[row])] = str(error)
+            records = make_rows(setting, group, np.array([row]), str(Outcome.FAILED))
+            return Result(records=records, arrays={}, remarks=())
+
+        def attack(index: Array) -> Result:
+            return run_attack(setting, group if len(index) == len(group.x) else group.select(index))
+
+        device = group.x.device
         return merge_results(
-            [
-                retry.attack_group(setting, group if len(parts) == 1 else group.select(index), failed.__setitem__)
-                for index in parts
-            ]
+            [result for index in parts for result in run_in_halves(attack, index, fail_row, setting.model, device)]
         )
 
 

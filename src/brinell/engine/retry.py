@@ -1,4 +1,4 @@
-"""The attack on a group, with handling of samples on which the model fails."""
+"""Work on many samples, of which the model fails on some."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,12 +8,10 @@ import torch
 
 from brinell.core.errors import BatchError, ModelError, SampleError
 from brinell.core.model import Model
-from brinell.core.record import Array, Outcome
-from brinell.engine.group_attack import AttackSetting, Group, Result, make_rows, merge_results, predict, run_attack
+from brinell.core.record import Array
+from brinell.engine.group_attack import predict
 
 Answer = TypeVar("Answer")
-FailHandler = Callable[[int, str], None]
-"""Called with the id of a sample that could not be judged, and the reason."""
 
 
 def run_in_halves(
@@ -44,17 +42,3 @@ def _answers_somewhere(model: Model, device: torch.device) -> bool:
         return bool(torch.isfinite(predict(model, x, 1)).all())
     except ModelError:
         return False
-
-
-def attack_group(setting: AttackSetting, group: Group, fail: FailHandler) -> Result:
-    """Run `run_attack` on a group; a sample on which the model fails gets a row with that outcome."""
-
-    def fail_row(row: int, error: ModelError) -> Result:
-        fail(int(group.sample_id[row]), str(error))
-        index = np.array([row])
-        return Result(records=make_rows(setting, group, index, str(Outcome.FAILED)), arrays={}, remarks=())
-
-    def work(index: Array) -> Result:
-        return run_attack(setting, group.select(index))
-
-    return merge_results(run_in_halves(work, np.arange(len(group.x)), fail_row, setting.model, group.x.device))

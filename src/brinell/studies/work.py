@@ -3,11 +3,9 @@
 `kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +17,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
-from brinell.engine import parts, provenance
+from brinell.engine import provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
@@ -30,10 +28,11 @@ from brinell.engine.plan import check_names, choose_device, model_facts, model_o
 from brinell.engine.request import BaseRequest, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
-from brinell.store import parquet, rows
-from brinell.store.folder import MANIFEST, PARTS
+from brinell.store import rows
+from brinell.store.folder import MANIFEST
 from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.pieces import PieceMaker, ServedMaker
 
 SomePlan = TypeVar("SomePlan", bound=Plan)
 
@@ -143,12 +142,12 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         ignored=study.ignored,
     )
 
-    def work(makers: parts.PartMaker) -> None:
+    def work(maker: PieceMaker) -> None:
         """Compute all pieces of the study, and write rows, manifest and page."""
         with ExitStack() as stack:
-            ready, answer_facts = _ready(plan, makers, stack)
+            ready, answer_facts = _ready(plan, maker, stack)
             pieces: list[Piece] = list((pieces_of or study.resolve("run:pieces"))(ready, call))
-            outcomes = makers.make(_parts(pieces, makers.folder, call))
+            seconds = maker.make(pieces)
         manifest = {
             **provenance.start_record(request, call.command),
             **provenance.machine_facts(plan.device),
@@ -163,18 +162,16 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             **plan.about,
             **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
             "finished": provenance.timestamp(),
-            "seconds": sum(outcome["seconds"] for outcome in outcomes.values()),
+            "seconds": seconds,
         }
-        files = [makers.folder / _file(number) for number in range(len(pieces))]
-        content = [parquet.load_rows(table.of, file) for file in files if file.exists()]
-        table.write(makers.folder, manifest, rows.concatenate(content))
-        study.write_page(makers.folder)
+        table.write(maker.folder, manifest, rows.concatenate(maker.rows(pieces, table.of)))
+        study.write_page(maker.folder)
 
     pool = call.pool()
     if isinstance(pool, Channel):
-        return work(parts.ServedMaker(job.path, pool))
-    makers = parts.PartMaker(job.path, pool)
-    make_folder(job, lambda: work(makers), resume=call.resume)
+        return work(ServedMaker(job.path, call.progress.note, pool))
+    maker = PieceMaker(job.path, call.progress.note, pool)
+    make_folder(job, lambda: work(maker), resume=call.resume)
     return study.open(job.path)
 
 
@@ -186,7 +183,7 @@ def _named_folders(request: BaseRequest) -> dict[str, str]:
     return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}
 
 
-def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
+def _ready(plan: SomePlan, maker: PieceMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
     for model in (*plan.models.values(), *plan.more_models.values()):
         stack.enter_context(session(model, plan.device))
@@ -202,34 +199,6 @@ def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[S
         list(models(manifest))
         return manifest
 
-    answer_facts = makers.make_once("answers", settle)
+    answer_facts = maker.make_once("answers", settle)
     studied, further = models(dict(answer_facts))
-    return replace(plan, models=studied, more_models=further, folder=makers.folder), answer_facts
-
-
-def _file(number: int) -> str:
-    """The file of the rows of a piece, by its path in the folder."""
-    return f"{PARTS}/piece-{number:05d}.parquet"
-
-
-def _parts(pieces: Sequence[Piece], folder: Path, call: Call) -> list[parts.Part]:
-    """The pieces as parts of the folder: the rows of each are a file, its other files lie where they belong."""
-
-    def make(number: int, piece: Piece) -> dict[str, Any]:
-        """Make a piece and write its rows."""
-        call.progress.note(piece.name)
-        start = time.perf_counter()
-        if (content := piece.make()) is not None:
-            parquet.write_table(folder / _file(number), parquet.to_table(content))
-        return {"seconds": time.perf_counter() - start}
-
-    names = {piece.name: f"piece-{number:05d}" for number, piece in enumerate(pieces)}
-    return [
-        parts.Part(
-            name=names[piece.name],
-            files=(_file(number), *piece.files),
-            make=partial(make, number, piece),
-            needs=tuple(names[need] for need in piece.needs),
-        )
-        for number, piece in enumerate(pieces)
-    ]
+    return replace(plan, models=studied, more_models=further, folder=maker.folder), answer_facts
