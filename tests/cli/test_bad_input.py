@@ -48,7 +48,7 @@ BAD = {
     "labels the model has no output for": ({"data": "labels.npz"}, "model parabola tells 2 classes apart, .* labels from 5 to 5"),
     "inputs outside the bounds": (
         {"data": "outside.npz"},
-        "values from 1.4 to 1.4, outside the bounds 0 to 1: give bounds",
+        "values from 1.4 to 1.4, outside the bounds 0 to 1",
     ),
     "NaN inputs": ({"data": "nan.npz"}, "holds NaN or infinity: correct or drop"),
     "negative labels": ({"data": "negative.npz"}, "labels are counted from 0"),
@@ -139,12 +139,12 @@ def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
         (["compare", "{work}", "{good}"], "is no run folder"),
         (["gate", "{work}", "--robust", "0.5"], "is no run folder"),
         (["gate", "{good}"], "a gate needs a condition"),
-        (["gate", "{good}", "--robust", "50"], "50.*between 0 and 1"),
+        (["gate", "{good}", "--robust", "50"], "50.*must be at most 1"),
         (["gate", "{good}", "--robust", "0.5", "--model", "nobody"], "holds no model 'nobody', only parabola"),
         (["gate", "{good}", "--baseline", "{work}"], "is no run folder"),
         (
             ["gate", "{good}", "--robust", "0.5", "--eps", "0.05,0.1"],
-            "judges one budget, and eps '0.05,0.1' has 2: name one, --eps",
+            "judges one budget, and eps '0.05,0.1' has 2: name one",
         ),
         (["gate", "{good}", "--robust", "0.5", "--max-drop", "0.1"], "name one with --baseline RUN"),
         (["gate", "{good}", "--robust", "0.5", "--allow", "clean-acuracy"], "did you mean 'clean-accuracy'"),
