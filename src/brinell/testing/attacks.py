@@ -33,8 +33,6 @@ SYNONYMS = {
     "batch_size": "the ledger",
 }
 """Names that a setting may not have, and the word or the place that the idea has here."""
-
-
 FACTORS = (1.05, 0.0, 1.05, 0.95, 1.05, 1.02, 1.05, 0.95, 1.05, 1.02, 1.05, 1.02)
 """Budgets of a run in exact margins, each for two samples in turn, which belong to two classes: no success is below the margin,
 none is missed at the largest, and between them a verdict may go either way but depends on nothing else."""

@@ -26,9 +26,6 @@ from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies.kit import Study
 from brinell.testing import form
 
-UNLIKE = ("seconds",)
-"""Columns that differ between two runs of the same request."""
-
 
 def check_study(study: Study, example: Mapping[str, Any]) -> None:
     """Check that a study keeps the promises of its record, by its declarations and in a few small runs.
@@ -108,14 +105,14 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
-    """All rows of a folder by the folder of their files, without the columns that differ between two runs, in a fixed order.
+    """All rows of a folder by the folder of their files, without their seconds, in a fixed order.
 
     Of a folder without rows its arrays, as bytes by file.
     """
     found: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
-        table = pq.read_table(path)
-        table = table.drop_columns([name for name in UNLIKE if name in table.column_names]).replace_schema_metadata(None)
+        table = pq.read_table(path).replace_schema_metadata(None)
+        table = table.drop_columns([name for name in table.column_names if name == "seconds"])
         found.setdefault(str(path.parent.relative_to(folder)), []).append(table)
     if not found:
         return {path.name: path.read_bytes() for path in folder.rglob("*.safetensors")}
@@ -124,11 +121,8 @@ def rows_of(folder: Path) -> dict[str, Any]:
 
 def rows_match(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """True if two mappings of tables, as `rows_of` returns them, hold equal rows."""
-    if first.keys() != second.keys():
-        return False
-    return all(
-        _same_table(first[name], second[name]) if isinstance(first[name], pa.Table) else first[name] == second[name]
-        for name in first
+    return first.keys() == second.keys() and all(
+        _same_table(rows, second[name]) if isinstance(rows, pa.Table) else rows == second[name] for name, rows in first.items()
     )
 
 

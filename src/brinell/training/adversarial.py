@@ -1,14 +1,14 @@
 """Adversarial inputs, losses and weight perturbation for the user's training loop."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.contracts import Network, PerturbsWeights
+from brinell.core.contracts import Network
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, in_python
 from brinell.core.oracle import Batch
@@ -27,14 +27,12 @@ from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.texts import eps_text, norm_text
 from brinell.models._torch_model import TorchModel
-from brinell.training.recipe import Recipe, TrainedNetwork, frozen_buffers
+from brinell.training.recipe import Recipe, TrainedNetwork
 
 __all__ = ["AWP", "AdversarialBatch", "AdversarialLoss"]
 
 PLAIN = Recipe.of("plain")
 """Recipe of the cross-entropy alone."""
-
-
 Schedule = int | Callable[[int], float] | None
 """Course of eps over a training: a number of calls over which it rises from 0, or a function from the number of the call,
 counted from 0, to a factor of eps. None uses the full eps from the first call on.
@@ -260,17 +258,15 @@ class AWP:
     """
 
     def __init__(self, model: nn.Module, gamma: float = 0.01) -> None:
-        self.model, self.defence = model, cast(PerturbsWeights, plugins.build("defence", "awp", {"gamma": gamma}))
+        self.model, self.recipe = model, Recipe.of(f"awp(gamma={gamma})")
 
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
         """The value of the loss at the perturbed weights; the context restores the weights when it ends."""
-        with ExitStack() as stack:
-            parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-            if not parameters:
-                raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
-            with frozen_buffers(self.model):
-                stack.enter_context(self.defence.perturbed(parameters, loss))
+        trained = TrainedNetwork(self.model, self.model)
+        if not trained.parameters:
+            raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
+        with self.recipe.perturbed_weights(trained, loss):
             yield loss()
 
 

@@ -38,10 +38,6 @@ TENTH = 0.1
 """The share of the training after which a check is due before an epoch is over, where it stays within `CHECK_SHARE`."""
 RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
-NO_IMPROVEMENT = (
-    "the training won nothing: no later weights held on more of the validation samples than those before it, which are kept"
-)
-"""The event of a training whose weights are those that it began with."""
 SMALLEST_RATE_FACTOR = 0.1
 """Factor of the learning rate below which a collapse no longer reduces it further."""
 
@@ -224,8 +220,9 @@ class Loop:
             return state.seconds / self.settings.seconds
         return state.step / self.steps
 
-    def _factor(self, share: float) -> float:
-        return ramp_factor(share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor)
+    def _eps(self, share: float) -> float:
+        """The budget at a share of the training."""
+        return self.settings.eps * ramp_factor(share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor)
 
     def _due(self) -> bool:
         """True if a check is due: after an epoch, after a tenth of the training if that costs little, and at the end."""
@@ -248,7 +245,7 @@ class Loop:
         seed = (settings.seed * 1_000_003 + state.step) * 101 + len(state.events)
         self.rng.manual_seed(seed)
         batch = self._batch(state.step)
-        eps = torch.full((len(batch),), settings.eps * self._factor(share), device=self.device)
+        eps = torch.full((len(batch),), self._eps(share), device=self.device)
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
         autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         passes_before = trained.forwards, trained.backwards
@@ -294,12 +291,9 @@ class Loop:
 
         The first check is before the first step and has no loss; later checks are compared with it.
         """
-        state, eps, is_first = self.state, self.settings.eps * self._factor(share), not self.state.curve
-        n = (
-            state.curve[1]["n"]
-            if len(state.curve) > 1
-            else min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
-        )
+        state, eps, is_first = self.state, self._eps(share), not self.state.curve
+        n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
+        n = state.curve[1]["n"] if len(state.curve) > 1 else n
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
         with self.average.applied():
             robust = self.checker.robust(self.trained, self.settings.eps, n)
@@ -320,11 +314,13 @@ class Loop:
         if state.finished:
             self._choose_final_weights(good)
             if not good:
-                self._note(
-                    f"{self._describe_failure(row, collapsed)}, at the last check; the weights of step {state.best_step} are kept"
-                )
+                kept = f"the weights of step {state.best_step} are kept"
+                self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {kept}")
             elif state.best_step == 0:
-                self._note(NO_IMPROVEMENT)
+                self._note(
+                    "the training won nothing: no later weights held on more of the validation samples than those before it, "
+                    "which are kept"
+                )
         self._save(good)
         self._last_check = state.step, self._share(state)
         self.on_check(state, min(1.0, self._share(state)))
@@ -347,22 +343,16 @@ class Loop:
         The best of many checks of few samples is in good part luck; the latest of those that hold alike is kept. Of a recipe
         without a budget the last good weights are kept, whatever holds.
         """
-        state, sample_count = self.state, len(self.checker.y)
+        state, n, right = self.state, len(self.checker.y), dict[int, int]()
         if not self.recipe.budgeted:
             return
-        candidates = {0: self.initial_weights, state.best_step: self.best_weights} | (
-            {state.step: self.average.full_state()} if good else {}
-        )
-        correct_counts = {}
+        candidates = {0: self.initial_weights, state.best_step: self.best_weights}
+        candidates |= {state.step: self.average.full_state()} if good else {}
         for step, weights in candidates.items():
             with swap_state(self.trained.module, weights):
-                correct_counts[step] = self.checker.robust(self.trained, self.settings.eps, sample_count)
-        largest_count = max(correct_counts.values())
-        state.best, state.best_step = (
-            largest_count / sample_count,
-            max(step for step, count in correct_counts.items() if count == largest_count),
-        )
-        self.best_weights = candidates[state.best_step]
+                right[step] = self.checker.robust(self.trained, self.settings.eps, n)
+        state.best_step = max(right, key=lambda step: (right[step], step))
+        state.best, self.best_weights = right[state.best_step] / n, candidates[state.best_step]
 
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
         """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
