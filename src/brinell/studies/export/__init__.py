@@ -12,7 +12,7 @@ class ExportRequest(BaseRequest):
     run: Folder
     """A run folder, made by brinell audit."""
     to: Literal["csv", "robustbench", "huggingface"]
-    """csv: metrics, settings, rows and tables as CSV, and the report. robustbench: a model_info file for each model.
+    """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each model.
     huggingface: a file for .eval_results of its repository on the hub."""
     eps: Budgets | None = None
     """The budget of the RobustBench entry, one of the run's. Default: its largest."""
