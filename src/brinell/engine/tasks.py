@@ -57,6 +57,8 @@ class Task(ABC):
     text: str
     """The criterion, as it was written."""
     device: torch.device
+    shown: float = SHOWN
+    """Score above which boxes are shown."""
     kind: ClassVar[data.Task]
     unit: ClassVar[str]
     """What of a picture is right or wrong."""
@@ -287,8 +289,6 @@ class BoxTask(Task):
     kind, unit = "detection", "object"
     ends: Mapping[Error, float]
     """The kinds of errors that are attacked, each with the share of objects, or the number of boxes, at which an attack ends."""
-    shown: float
-    """Score above which boxes are shown."""
 
     @property
     def aims(self) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def test_figures_come_from_rows_alone(result):
 
 
 def test_cells_are_the_answers_to_the_inputs_that_dense_finds(tmp_path, subtests):
-    """On the source the figure is that of `brinell dense`; elsewhere the stored inputs, shown once more, give it."""
+    """On the source the figure is that of an audit; elsewhere the stored inputs, shown once more, give it."""
     for number, seed in enumerate(range(1)):
         with subtests.test(str(seed)):
             folder = tmp_path / str(number)

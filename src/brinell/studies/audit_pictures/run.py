@@ -28,7 +28,7 @@ from brinell.engine.cascade import Stage
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_distance, skip_reason
 from brinell.engine.request import Request
-from brinell.engine.tasks import SEA, SHOWN, BoxTask, Task, open_task
+from brinell.engine.tasks import SEA, Task, open_task
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies import work
@@ -128,7 +128,7 @@ def make_plan(call: Call) -> PicturesPlan:
         attacks=list(attacks),
         eps=list(levels),
         eps_text=list(texts),
-        least_score=task.shown if isinstance(task, BoxTask) else SHOWN,
+        least_score=task.shown,
         names=[names[sample] for sample in plan.ids.tolist()],
     )
     opened = {name: getattr(plan, name) for name in ("dataset", "selection", "ids", "labels", "device")}

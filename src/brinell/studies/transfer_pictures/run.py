@@ -1,6 +1,5 @@
 """Each source is attacked on groups of pictures, and every model is shown the strongest inputs."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import CLEAN, Array
 from brinell.core.threat import size
 from brinell.engine.plan import open_distance
-from brinell.engine.tasks import SHOWN, BoxTask, Task, open_task
+from brinell.engine.tasks import Task, open_task
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.studies.audit_pictures.result import PIECE
@@ -44,6 +43,7 @@ class TransferPlan(Plan):
     """By model."""
     sources: dict[str, PicturesPlan]
     """The plan of the attack on each source."""
+    batch_size: int
 
 
 def make_plan(call: Call) -> TransferPlan:
@@ -90,11 +90,16 @@ def make_plan(call: Call) -> TransferPlan:
         criterion=task.text,
         eps=levels[0],
         eps_text=texts[0],
-        least_score=task.shown if isinstance(task, BoxTask) else SHOWN,
+        least_score=task.shown,
         sources=[SourceFacts(name=name, attacks=list(source.attacks)) for name, source in sources.items()],
     )
     return TransferPlan(
-        **opened, models={name: task.model for name, task in tasks.items()}, tasks=tasks, sources=sources, facts=facts
+        **opened,
+        models={name: task.model for name, task in tasks.items()},
+        tasks=tasks,
+        sources=sources,
+        facts=facts,
+        batch_size=request.batch_size,
     )
 
 
@@ -127,30 +132,25 @@ def _show_clean(plan: TransferPlan) -> Answers:
 
 
 def _attack(plan: TransferPlan, source: str, ids: Array, file: str) -> Answers:
-    """Attack a source on a group of pictures, and show every model the strongest inputs."""
+    """Attack a source on a group of pictures, and show every model the strongest inputs, by the aims of the attack.
+
+    The costs are in the rows of the source, at the first aim.
+    """
     attacked = attack_pictures(replace(plan.sources[source], models={source: plan.models[source]}, folder=plan.folder), ids, file)
-    arrays = read_arrays(plan.folder / file)
-    costs = {
-        name: np.array(
-            [
-                getattr(attacked, name)[(attacked.attack != CLEAN) & (attacked.sample_id == sample)].sum()
-                for sample in ids.tolist()
-            ]
-        )
+    arrays, clean = read_arrays(plan.folder / file), plan.dataset.load(ids.tolist()).to(plan.device)
+    of_sample = [(attacked.attack != CLEAN) & (attacked.sample_id == sample) for sample in ids.tolist()]
+    costs: dict[str, Any] = {
+        name: np.array([getattr(attacked, name)[index].sum() for index in of_sample])
         for name in ("forwards", "backwards", "seconds")
     }
-    return rows.concatenate(list(_answers(plan, source, ids, arrays, costs)))
-
-
-def _answers(plan: TransferPlan, source: str, ids: Array, arrays: dict[str, Array], costs: dict[str, Array]) -> Iterator[Answers]:
-    """The rows of inputs on every model; the costs are in those of the source, at the first aim."""
-    clean, distance = plan.dataset.load(ids.tolist()).to(plan.device), plan.sources[source].distance
-    for number, aim in enumerate(plan.tasks[source].aims):
+    parts = []
+    for aim in plan.tasks[source].aims:
         x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(plan.device)
-        change = size(distance, x, clean).double().cpu().numpy()
+        change = size(plan.sources[source].distance, x, clean).double().cpu().numpy()
         for name in plan.models:
-            own: dict[str, Any] = costs if name == source and not number else {}
-            yield _show(plan, name, ids, x, source=source, aim=aim, distance=change, **own)
+            own = costs if name == source and aim == plan.tasks[source].aims[0] else {}
+            parts.append(_show(plan, name, ids, x, source=source, aim=aim, distance=change, **own))
+    return rows.concatenate(parts)
 
 
 def _show(
@@ -158,6 +158,6 @@ def _show(
 ) -> Answers:
     """The rows of a model on inputs of some pictures."""
     task = replace(plan.tasks[name], model=plan.models[name])
-    answers = task.columns(task.ask(x, plan.sources[next(iter(plan.sources))].batch_size), ids.tolist(), truth=truth)
+    answers = task.columns(task.ask(x, plan.batch_size), ids.tolist(), truth=truth)
     place = {"source": source, "aim": aim, "model": name, "sample_id": ids}
     return rows.build(Answers, len(ids), **place, **answers, **columns)
