@@ -47,6 +47,7 @@ def blocks(number):
         *(lambda x, f=f: x + f(x) for f in (F.gelu, lambda z: F.gelu(z, approximate="tanh"), F.silu, F.softplus, F.elu)),
         *(F.hardswish, F.hardsigmoid, torch.tanh, torch.sigmoid, F.relu6, torch.abs, torch.erf),
         lambda x: x * torch.sigmoid(x[..., :1]),
+        lambda x: F.glu(torch.cat([x, x.flip(1)], 2)),
         lambda x: x.softmax(-1) * x,
         lambda x: x / (1 + x.square()),
         lambda x: (x - x.mean(-1, keepdim=True)) / (x.pow(2).mean(-1, keepdim=True) + 0.5).sqrt(),

@@ -201,6 +201,13 @@ def _hard_swish(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> i
     return _multiplied(trace, b["self"].node, _hard_sigmoid(trace, b, shape), shape)
 
 
+def _gated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
+    """The first half of an axis times the sigmoid of the second (GLU)."""
+    axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
+    first, second = (trace.indexed(b["self"].node, lambda x, k=k: x.chunk(2, axis)[k], shape) for k in (0, 1))  # type: ignore[misc]
+    return _multiplied(trace, first, trace.add(Activation("sigmoid"), [second], shape), shape)
+
+
 def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
     if len(shape) < -axis or b["self"].dims + axis == 0:
@@ -362,6 +369,7 @@ READERS: dict[str, Reader] = {
     "elu": _plain("elu", alpha=1, scale=1, input_scale=1),
     "softplus": _plain("softplus", beta=1),
     "abs": _absolute,
+    "glu": _gated,
     "pow": _power,
     "hardsigmoid": _hard_sigmoid,
     "hardswish": _hard_swish,

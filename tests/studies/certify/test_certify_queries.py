@@ -163,3 +163,13 @@ def test_what_does_not_fit_is_refused(tmp_path):
     ):
         with pytest.raises(RequestError, match=message):
             brinell.certify(**arguments)
+
+
+def test_the_command_answers_in_the_form_of_the_competitions(tmp_path, capsys):
+    from brinell.cli import run
+
+    network = saved(tmp_path / "net.onnx", random_layers(np.random.default_rng(7), (4, 2)), shape=(1, 2, 2))
+    query = written(tmp_path / "q.vnnlib", [0.0] * 4, [1.0] * 4, "(>= Y_0 -1000.0)", 2)
+    assert run(["certify", str(query), "--network", str(network)]) == 0
+    first, *values, last = capsys.readouterr().out.splitlines()
+    assert first == "sat" and len(values) == 6 and values[0].startswith("((X_0 ") and last.startswith("; ONNX Runtime")

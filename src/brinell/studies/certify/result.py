@@ -323,7 +323,7 @@ class QueryResult(Result):
     seconds: float
     """Wall time."""
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The answer in the form of the VNN competitions, and the reason as a comment."""
         yield self.verdict
         values = [*self.x.items(), *self.y.items()]

@@ -122,7 +122,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         norm = distance(self.distance)
         proven = self.certified is not None
         lines = [("attacked", [self.clean, *(level.robust for level in self.levels)])]
-        lines += [("proven", [level.certified for level in self.levels if level.certified])] if proven else []
+        lines += [("proven", [self.clean, *(level.certified for level in self.levels if level.certified)])] if proven else []
         return Report(
             verb="claim",
             title=f"What was shown of {self.model}, and what was not",
