@@ -352,7 +352,7 @@ class Ledger:
         success = legal & query.criterion.is_met(margin, logits, query.y) if self._minimal else None
         lead = margin.amax() if success is None else success.any().float()
         facts = (*self._threat.domain.ends_beyond(x), logits.amax(), legal.all().float(), lead)
-        below, above, largest, all_legal, lead = torch.stack(facts).tolist()  # the one read of a query without a success
+        below, above, largest, all_legal, peak = torch.stack(facts).tolist()  # the one read of a query without a success
         if not (below <= self._slack and above <= self._slack):
             raise ContractError(f"the attack left the bounds of the data by {max(below, above):.3g}")
         if not largest < math.inf:
@@ -361,23 +361,24 @@ class Ledger:
             )
         if not all_legal and not self._minimal:
             self._check_reach(distance, query)
-        if success is None and lead >= 0:
+        if success is None and peak >= 0:
             success = legal & query.criterion.is_met(margin, logits, query.y)
-            lead = float(success.any())
-        before = self.costs.forwards[query.ids] if success is not None and lead else None
+            peak = float(success.any())
+        found = success if peak > 0 else None
+        before = self.costs.forwards[query.ids] if found is not None else None
         rows = torch.full_like(query.ids, times) if isinstance(times, int) else times
         self.costs.add(query.ids, rows, backwards)
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        if before is not None and bool((close := success & (margin <= losses.rounding(logits, query.y))).any()):
+        if found is not None and bool((close := found & (margin <= losses.rounding(logits, query.y))).any()):
             refuted = self._refuted(query, x, close)
-            success, margin = success & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
+            found, margin = found & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
         self.best.raise_margins(query.ids, x, margin if all_legal else torch.where(legal, margin, -torch.inf), query.repeats)
-        if before is not None:
+        if found is not None and before is not None:
             self._successes += 1
             totals = before + (running_totals(query.ids, rows) if query.repeats else rows)
-            fooled = success.nonzero()[:, 0]
+            fooled = found.nonzero()[:, 0]
             self.best.note_successes(query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled])
         return margin
 

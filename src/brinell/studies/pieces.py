@@ -42,7 +42,7 @@ class PieceMaker:
         if self._pool is not None:
             self._make_by_workers(self._pool, pieces)
         records = [self._read_or_make(_name(number), partial(self._make, pieces, number)) for number in range(len(pieces))]
-        return sum(record["seconds"] for record in records)
+        return float(sum(record["seconds"] for record in records))
 
     def rows(self, pieces: Sequence[Piece], of: type[Any]) -> list[Any]:
         """The rows of all pieces, in order."""
