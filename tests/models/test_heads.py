@@ -37,23 +37,16 @@ def check_cure(spec: str, classes: int) -> None:
     assert build(spec + remedy[1]).classes == classes
 
 
-def test_timm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in ["test_resnet.r160_in1k", "test_vit", "test_convnext", "test_efficientnet"]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        timm, classes = library("timm"), random.Random(name).randint(2, 20)
-        with torch.random.fork_rng():
-            save_file(timm.create_model(name, num_classes=classes).state_dict(), tmp_path / "mine.safetensors")
-        check_cure(f"timm:{name}?weights={tmp_path / 'mine.safetensors'}&resize=library&name=mine", classes)
-
-
-def test_torchvision(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in ["squeezenet1_1", "googlenet"]:
-        tmp_path = tmp_path_factory.mktemp("case")
-        models, classes = library("torchvision").models, random.Random(name).randint(2, 20)
+def test_timm_and_torchvision(tmp_path: Path) -> None:
+    timm, models = library("timm"), library("torchvision").models
+    for name in ("test_resnet.r160_in1k", "test_vit", "test_convnext", "squeezenet1_1", "googlenet"):
+        classes, file = random.Random(name).randint(2, 20), tmp_path / f"{name}.safetensors"
         options = {"init_weights": False, "aux_logits": True} if name == "googlenet" else {}
+        is_timm = name.startswith("test_")
         with torch.random.fork_rng():
-            torch.save(models.get_model(name, num_classes=classes, **options).state_dict(), tmp_path / "mine.pth")
-        check_cure(f"torchvision:{name}?weights={tmp_path / 'mine.pth'}", classes)
+            create = timm.create_model if is_timm else models.get_model
+            save_file(create(name, num_classes=classes, **options).state_dict(), file)
+        check_cure(f"{'timm' if is_timm else 'torchvision'}:{name}?weights={file}&name=mine", classes)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Classifiers of transformers, built from their configs: the same answers as behind their own processors. Nothing is fetched."""
 
+import itertools
 import json
 
 import numpy as np
@@ -146,29 +147,26 @@ class Processor(ViTImageProcessor):
 """
 
 
-def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path_factory, vit, monkeypatch):
+def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path, vit, monkeypatch):
     """`auto_map` names Python of the folder, for which transformers would ask y or n on standard input."""
-    for name in ["config.json", "preprocessor_config.json"]:
-        for kind in ["vit", "a-kind-of-its-own"]:
-            tmp_path = tmp_path_factory.mktemp("case")
-            folder, mark = tmp_path / "net", tmp_path / "mark"
-            vit.save_pretrained(folder)
-            transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-            (folder / "code.py").write_text(CODE.format(mark=str(mark), kind=kind))
-            classes = {
-                "AutoConfig": "code.Config",
-                "AutoModelForImageClassification": "code.Net",
-                "AutoImageProcessor": "code.Processor",
-            }
-            facts = json.loads((folder / name).read_text()) | {"auto_map": classes}
-            facts |= {"model_type": kind} if name == "config.json" else {"image_processor_type": "Processor"}
-            (folder / name).write_text(json.dumps(facts))
-            monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("standard input was read"))
-            try:
-                assert HuggingFace(path=str(folder))(IMAGE).classes == 4  # by the classes of transformers
-            except RequestError as error:
-                assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
-            assert not mark.exists()
+    monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("standard input was read"))
+    mark, auto_map = tmp_path / "mark", {"AutoConfig": "Config", "AutoModelForImageClassification": "Net"}
+    auto_map = {name: f"code.{kind}" for name, kind in (auto_map | {"AutoImageProcessor": "Processor"}).items()}
+    for number, (name, kind) in enumerate(
+        itertools.product(["config.json", "preprocessor_config.json"], ["vit", "a-kind-of-its-own"])
+    ):
+        folder = tmp_path / str(number)
+        vit.save_pretrained(folder)
+        transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+        (folder / "code.py").write_text(CODE.format(mark=str(mark), kind=kind))
+        facts = json.loads((folder / name).read_text()) | {"auto_map": auto_map}
+        facts |= {"model_type": kind} if name == "config.json" else {"image_processor_type": "Processor"}
+        (folder / name).write_text(json.dumps(facts))
+        try:
+            assert HuggingFace(path=str(folder))(IMAGE).classes == 4  # by the classes of transformers
+        except RequestError as error:
+            assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
+        assert not mark.exists()
 
 
 @pytest.mark.parametrize("absent", [True, False])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brinell.core.domain import Column, Domain
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.models._answers import recognise_answers
@@ -85,14 +85,6 @@ def test_normalisation(file):
     assert torch.allclose(model.predict(X), expected, atol=1e-4)
     with pytest.raises(RequestError, match="mean has 2 numbers for 3 channels"):
         Onnx(path=str(file), mean=(0.1, 0.2))(IMAGE)
-
-
-def test_columns_of_a_table_are_given_in_their_units(file):
-    columns = tuple(Column(str(index), 100.0, 100.0 + index + 1) for index in range(60))
-    model = written(file, shape=("n", 60))(Domain(kind="vector", shape=(60,), columns=columns))
-    x = X.flatten(1)
-    expected = (100 + x * torch.arange(1, 61)) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(model.predict(x), expected, rtol=1e-4, atol=1e-2)
 
 
 def test_one_of_several_outputs(file):

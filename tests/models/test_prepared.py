@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.models._prepared import Prepared, View, prepare
+from brinell.models._prepared import Prepared, View
 from brinell.models.timm import Timm, view_of
 from brinell.models.torchvision import Torchvision
 from brinell.testing.others import check_model
@@ -95,15 +95,6 @@ def test_as_torchvision_prepares_pictures() -> None:
             prepared, reference = prepare_input(_view(transforms), x), transforms(x)
             unclipped = prepared.abs() < 1.5  # torchvision does not clip the overshoot of bicubic interpolation
             assert torch.allclose(prepared[unclipped], reference[unclipped], atol=1e-5) and float(unclipped.float().mean()) > 0.5
-
-
-def test_other_bounds_are_brought_to_0_and_1() -> None:
-    view = plain(8, 8)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
-    eight_bit = Domain(kind="image", shape=(3, 8, 8), low=0.0, high=255.0)
-    first, second = prepare(network, view, pictures(8, 8), "auto", "it"), prepare(network, view, eight_bit, "auto", "it")
-    x = pixels(8, 8)
-    assert torch.allclose(first.predict(x), second.predict(x * 255), atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Model
+from brinell.core.model import Access
 from brinell.models._torch_model import TorchModel
 from brinell.testing.others import check_model
 
@@ -25,17 +25,6 @@ class Sees(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.seen = x.detach().clone()
         return x.flatten(1)[:, :7]
-
-
-class Answers(nn.Module):
-    """Answers with whatever it was made with."""
-
-    def __init__(self, answer: Any) -> None:
-        super().__init__()
-        self.answer = answer
-
-    def forward(self, x: Tensor) -> Any:
-        return self.answer(x)
 
 
 def net() -> nn.Sequential:
@@ -64,14 +53,6 @@ def outputs_equal(before: list[Any], after: list[Any]) -> bool:
     return weights and before[1:] == after[1:]
 
 
-def test_it_is_a_target() -> None:
-    model = TorchModel(net(), IMAGE, name="mine")
-    assert isinstance(model, Model)
-    assert (model.name, model.classes, model.access) == ("mine", 6, Access.GRADIENTS)
-    assert (model.info.architecture, model.info.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
-    check_model(model)
-
-
 def test_preprocessing_is_foolboxes() -> None:
     rows = [
         (None, X),
@@ -90,42 +71,43 @@ def test_preprocessing_is_foolboxes() -> None:
         assert torch.allclose(logits, expected.flatten(1)[:, :7], atol=1e-6)
 
 
-def test_a_module_with_other_bounds() -> None:
+def test_a_module_with_other_bounds_and_a_preprocessing_that_makes_no_sense() -> None:
     module = Sees()
     TorchModel(module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}).predict(X)
     assert torch.allclose(module.seen, X * 255 - torch.tensor([123.0, 117, 104]).reshape(3, 1, 1), atol=1e-4)
     signal = Domain(kind="signal", shape=(2, 8), low=(-5.0, 0.0), high=(5.0, 1.0))
     TorchModel(module, signal, 7, bounds=(-1, 1)).predict(torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8))
     assert torch.allclose(module.seen[0, :, 0], torch.tensor([1.0, 0.0]))
-
-
-def test_a_preprocessing_that_makes_no_sense() -> None:
-    rows = [
+    for options, words in (
         ({"preprocessing": {"means": 0.5}}, "no 'means'; it has mean, std, axis"),
         ({"preprocessing": {"mean": [1, 2, 3]}}, "no axis; for images it is axis=-3"),
         (
             {"preprocessing": {"mean": [1, 2], "axis": -3}},
-            "mean= has 2 values, and the inputs have 3 channels: give one value, or one for each",
+            "mean= has 2 values, and the inputs have 3 channels: give one",
         ),
         ({"preprocessing": {"mean": [1, 2, 3], "axis": 1}}, "must be -3 to -1"),
         ({"preprocessing": {"std": 0}}, "std of 0"),
         ({"bounds": (1, 0)}, "smaller"),
-    ]
-    for options, words in rows:
+    ):
         with pytest.raises(RequestError, match=words):
             TorchModel(Sees(), IMAGE, 7, **options)
 
 
-def test_a_module_that_does_not_fit() -> None:
-    rows = [
+def test_a_module_fits_or_is_refused_in_one_line() -> None:
+    model = TorchModel(net(), IMAGE, name="mine")
+    assert (model.name, model.classes, model.access, model.info.architecture) == ("mine", 6, Access.GRADIENTS, "Sequential")
+    assert model.info.parameters == 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6
+    check_model(model)
+    for answer, words in (
         (lambda x: x.reshape(1, 16, 3), r"shape \(1, 16, 3\)"),
         (lambda x: (x, x), "answers with a tuple"),
         (lambda x: x.reshape(7), r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'"),
         (lambda x: x.nothing, "AttributeError"),
-    ]
-    for answer, words in rows:
+    ):
+        module = nn.Identity()
+        module.forward = answer  # type: ignore[method-assign]
         with pytest.raises(RequestError, match=words) as error:
-            TorchModel(Answers(answer), IMAGE, name="mine")
+            TorchModel(module, IMAGE, name="mine")
         assert "\n" not in str(error.value) and str(error.value).startswith("mine ")
 
 
