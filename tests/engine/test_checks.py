@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from torch import nn
 
 from _defences import Noisy, OneHot, Purifier, Quantised, Ripples, Scaled, Wrapper, WrongGradient
 from _helpers import VECTOR, Recorder, batch_of, distance, load_network, mlp, run_audit, threshold
 from brinell.core.checks import TOO_FEW, Code, exact_test
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
-from brinell.core.model import Access, ModelInfo
+from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.datasets.digits import Digits
 from brinell.engine import probes
@@ -165,10 +164,10 @@ def test_each_broken_defence_raises_its_check(digits, norm):
         assert Code.RANDOM in codes or extra <= {Code.UNCONSTRAINED, Code.MISMATCH}, "a check that the defence does not deserve"
 
 
-@pytest.mark.parametrize(("answer", "words"), [(torch.full((3, 10), torch.nan), "NaN"), (torch.zeros(3, 9), "not .n, 10.")])
-def test_what_cannot_be_judged_is_refused(digits, answer, words):
-    with pytest.raises(ModelError, match=words):
-        check_answers(answer, digits[0])
+def test_what_cannot_be_judged_is_refused(digits):
+    for answer, words in ((torch.full((3, 10), torch.nan), "NaN"), (torch.zeros(3, 9), "not .n, 10.")):
+        with pytest.raises(ModelError, match=words):
+            check_answers(answer, digits[0])
 
 
 def test_the_built_in_network_raises_none(digits):
@@ -229,24 +228,16 @@ def test_looks_are_counted_and_few(digits):
         assert max(len(call) for call in recorder.calls) <= 16
 
 
-@pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
-def test_without_gradients_the_looks_that_can_be_made_are(digits, access):
+def test_without_gradients_the_looks_that_can_be_made_are(digits):
     model, x, y = digits
-
-    class Closed:
-        name, domain, classes, info, digest = "closed", model.domain, 10, ModelInfo(), model.digest
-
-        def predict(self, x):
-            with torch.no_grad():
-                return model.predict(x)
-
-    closed = Closed()
-    closed.access = access
-    findings = {finding.code: finding for finding in run_checks(closed, x, y).findings}
-    failed = {code for code, finding in findings.items() if finding.passed is False}
-    assert findings[Code.RANDOM].passed and failed == ({Code.ANSWERS} if access == Access.LABELS else set())
-    assert findings[Code.ZERO].passed is None and f"{access.name.lower()} only" in findings[Code.ZERO].text
-    assert [code for code in MEASURED if findings[code].passed is None] == MEASURED[1:]
+    for access in (Access.SCORES, Access.LABELS):
+        closed = Recorder(lambda x: model.predict(x).detach(), model.domain, 10)
+        closed.access = access
+        findings = {finding.code: finding for finding in run_checks(closed, x, y).findings}
+        failed = {code for code, finding in findings.items() if finding.passed is False}
+        assert findings[Code.RANDOM].passed and failed == ({Code.ANSWERS} if access == Access.LABELS else set())
+        assert findings[Code.ZERO].passed is None and f"{access.name.lower()} only" in findings[Code.ZERO].text
+        assert [code for code in MEASURED if findings[code].passed is None] == MEASURED[1:]
 
 
 def test_a_model_that_fails_off_its_data_is_not_judged(digits):
@@ -274,40 +265,23 @@ def test_one_sample_and_no_budget(digits):
 # In a run
 
 
-class Coin(nn.Module):
-    """Right on most inputs, with different noise in each instance and each call."""
+def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
+    """A model that is right on most inputs, with different noise in each call."""
+    network, draw = mlp(6, 3), torch.Generator().manual_seed(0)
+    x = torch.rand(24, 6, generator=torch.Generator().manual_seed(3))
+    y = network(x).argmax(1)
 
-    calls = 0
-
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp(6, 3)
-
-    def forward(self, x):
-        Coin.calls += 1
-        draw = torch.Generator().manual_seed(Coin.calls)
-        logits = self.inner(x)
+    def noisy(x):
+        logits = network(x)
         return logits + 0.05 * torch.randn(logits.shape, generator=draw)
 
-
-def vectors(n=24):
-    x = torch.rand(n, 6, generator=torch.Generator().manual_seed(3))
-    return x, mlp(6, 3)(x).argmax(1)
-
-
-def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
-    x, y = vectors()
-    domain = Domain(kind="vector", shape=(6,))
-    settings = {"attack": ("fgsm",), "eps": "0.01"}
-    run = run_audit(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, **settings)
-    first = run.manifest["checks"], run.manifest["probes"]
-    figure = first[0]["model"][0]["figure"]
-    assert figure > 0.001 and {w["code"] for w in run.manifest["warnings"]} >= {"random-answers"}
-    calls = Coin.calls
-    resumed = run_audit(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, resume=True, **settings)
-    assert (resumed.manifest["checks"], resumed.manifest["probes"]) == first
-    assert Coin.calls <= calls + 1, "looked again"
-    assert resumed.manifest["warnings"] == run.manifest["warnings"]
+    model = Recorder(noisy, Domain(kind="vector", shape=(6,)), 3)
+    run, resumed = (
+        run_audit(tmp_path / "run", model, x, y, attack=("fgsm",), eps="0.01", resume=resume).manifest for resume in (False, True)
+    )
+    (first,) = [check for check in run["checks"]["recorder"] if check["code"] == Code.RANDOM]
+    assert first["figure"] > 0.001 and {warning["code"] for warning in run["warnings"]} >= {"random-answers"}
+    assert [resumed[key] for key in ("checks", "probes", "warnings")] == [run[key] for key in ("checks", "probes", "warnings")]
 
 
 def test_a_model_that_is_never_right(tmp_path):
