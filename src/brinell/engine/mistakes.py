@@ -365,14 +365,14 @@ def _begin(answers: Answers, mean: Sequence[float], std: Sequence[float]) -> str
 
 
 def _changed(
-    kind: str, change: Callable[["Tensor"], "Tensor"], text: str, line: str, *, channels: int = 0
+    kind: str, change: Callable[["Tensor"], "Tensor"], text: str, code: str, first: str = "", *, channels: int = 0
 ) -> Callable[[Answers], Mistake | None]:
-    """True of a model that wants inputs of a kind, and of so many channels, changed."""
+    """True of a model that wants inputs of a kind, and of so many channels, changed as the code says."""
 
     def entry(answers: Answers) -> Mistake | None:
         domain = answers.model.domain
         fits = domain.kind == kind and channels in (0, domain.shape[0]) and not domain.columns
-        return answers.changed(change, text, line) if fits else None
+        return answers.changed(change, text, f"{first}let the model begin with x = {code}") if fits else None
 
     return entry
 
@@ -432,26 +432,20 @@ ANSWERS = (
     _scaled("from 0 to 255", (0.0,), (1 / 255,), of_bytes=False),
     _scaled("from 0 to 16", (0.0,), (1 / 16,)),
     *(_scaled(f"normalised by mean and std of {name}", mean, std) for name, (mean, std) in NORMALISATIONS.items()),
-    _changed(
-        "image", lambda x: x.flip(1), "with channels in the order BGR", "let the model begin with x = x.flip(1)", channels=3
-    ),
-    _changed(
-        "signal",
-        lambda x: x * 1000,
-        "with inputs multiplied by 1000",
-        "give the signals in microvolts, or let the model begin with x = x * 1000",
-    ),
+    _changed("image", lambda x: x.flip(1), "with channels in the order BGR", "x.flip(1)", channels=3),
+    _changed("signal", lambda x: x * 1000, "with inputs multiplied by 1000", "x * 1000", "give the signals in microvolts, or "),
     _changed(
         "signal",
         lambda x: x / 1000,
         "with inputs divided by 1000",
-        "give the signals in millivolts (divide=1000), or let the model begin with x = x / 1000",
+        "x / 1000",
+        "give the signals in millivolts (divide=1000), or ",
     ),
     _changed(
         "signal",
         lambda x: (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-8),
         "with signals of mean 0 and deviation 1 each",
-        "let the model begin with x = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-8)",
+        "(x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-8)",
     ),
     _shifted(-1, "with the label minus 1", "take 1 from the labels (y - 1)"),
     _shifted(1, "with the label plus 1", "add 1 to the labels (y + 1)"),
