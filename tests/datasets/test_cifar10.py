@@ -103,7 +103,7 @@ def test_other_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
         with pytest.raises(pickle.UnpicklingError, match="it names"):
             _Unpickler(io.BytesIO(content)).load()
     (tmp_path / "test_batch").unlink()
-    with pytest.raises(RequestError, check=refused("datasets.cifar10._records")):
+    with pytest.raises(RequestError, match="no whole number of records"):
         Cifar10(path=folder(tmp_path, **{"test_batch.bin": b"\0" * 3074}))()
     (tmp_path / "test_batch.bin").unlink()
     with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):

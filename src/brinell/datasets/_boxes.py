@@ -120,17 +120,16 @@ def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is no JSON ({one_line(error)}): restore it") from None
     try:
-        return _read_coco(content, file) if "annotations" in content else _read_lists(content, file)
+        if "annotations" in content:
+            return _read_coco(content, file)
+        return [
+            Annotation(
+                name := entry["file"], make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), f"{name} in {file}")
+            )
+            for entry in content["images"]
+        ], tuple(map(str, content["classes"]))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise RequestError(f"{file} is incomplete ({type(error).__name__}: {one_line(error)}): give {FORMS}") from None
-
-
-def _read_lists(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
-    pictures = [
-        Annotation(entry["file"], make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), f"{entry['file']} in {file}"))
-        for entry in content["images"]
-    ]
-    return pictures, tuple(map(str, content["classes"]))
 
 
 def _read_coco(content: Mapping[str, Any], file: Path) -> tuple[list[Annotation], tuple[str, ...]]:

@@ -84,17 +84,12 @@ class Cifar10:
 
 def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
     """Records of one byte of label and 3,072 of pixels."""
-    records = np.concatenate([_records(path) for path in files])
+    contents = [bounded.read(path, MOST_BATCH) for path in files]
+    for path, size in zip(files, map(len, contents), strict=True):
+        if not size or size % (1 + PIXELS):
+            raise RequestError(f"{path} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
+    records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, 1 + PIXELS)
     return records[:, 1:], records[:, 0]
-
-
-def _records(path: Path) -> Array:
-    content = bounded.read(path, MOST_BATCH)
-    if not content or len(content) % (1 + PIXELS):
-        raise RequestError(
-            f"{path} has {len(content)} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again"
-        )
-    return np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
 
 
 def _python(files: Sequence[Path]) -> tuple[Array, Array]:

@@ -6,7 +6,6 @@ names or of {"index", "name"}, gives the full list of classes; subfolders are th
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from brinell.core.bounded import MOST_SIDE
@@ -52,10 +51,6 @@ class ImageFolder(Checked):
             domain=domain,
             classes=listing.classes,
             divisor=255.0,
-            info=DataInfo(names=tuple(_name(file, folder) for file in listing.files), notes=notes),
+            info=DataInfo(names=tuple(str(file).removeprefix(f"{folder}/") for file in listing.files), notes=notes),
             digest=lambda: digest_of(settings, [listing.labels], listing.files),
         )
-
-
-def _name(file: Path, folder: Path) -> str:
-    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name

@@ -294,7 +294,8 @@ class ModelChecks:
         if repaired is not None:
             self.gradient_models["repaired"] = repaired.model
             self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
-            record |= {"way": repaired.substitute, "disagreement": _finite(repaired.disagreement)}
+            figure = repaired.disagreement
+            record |= {"way": repaired.substitute, "disagreement": figure if math.isfinite(figure) else None}
         self.run.manifest.setdefault("repairs", {})[self.source.name] = record
         self.run.save_facts()
         return repaired
@@ -341,7 +342,3 @@ class ModelChecks:
                 if not stage.waits and stage.name not in self.source.skipped
             ),
         )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -104,7 +104,8 @@ def kind_of_answers(answers: Tensor) -> Kind:
     top = answers.amax(1, keepdim=True)
     lower_answers = answers.masked_fill(answers == top, torch.inf)
     certain = len(answers) > 1 or bool(((answers == 0) | (answers == 1)).all())
-    if certain and bool(((answers == top).sum(1) == 1).all()) and bool((top == top[0]).all()) and _one_value(lower_answers):
+    lower = lower_answers[torch.isfinite(lower_answers)]
+    if certain and bool(((answers == top).sum(1) == 1).all() and (top == top[0]).all() and (lower == lower[0]).all()):
         return "one-hot"
     if are_probabilities(answers):
         return "probabilities"
@@ -113,11 +114,6 @@ def kind_of_answers(answers: Tensor) -> Kind:
     if unit and float(answers.amin()) < LOW and float(answers.amax()) > HIGH:
         return "sigmoids"
     return "logits"
-
-
-def _one_value(values: Tensor) -> bool:
-    finite = values[torch.isfinite(values)]
-    return bool((finite == finite[0]).all())
 
 
 class _Squashed(NamedTuple):

@@ -70,18 +70,9 @@ class MaiteFunction:
         return torch.from_numpy(scores.astype(np.result_type(scores, np.float32)))  # whole numbers would be read as labels
 
 
-def _arrays(images: Array) -> list[Array]:
-    """A list of arrays, as MAITE's own data loader makes it."""
-    return list(images)
-
-
-def _tensors(images: Array) -> list[Tensor]:
-    return [torch.from_numpy(image.copy()) for image in images]
-
-
-def _batch(images: Array) -> Tensor:
-    return torch.from_numpy(images.copy())
-
-
-FORMS: tuple[Callable[[Array], Any], ...] = (_arrays, _tensors, _batch)
+FORMS: tuple[Callable[[Array], Any], ...] = (
+    list,  # of arrays, as MAITE's own data loader makes it
+    lambda images: [torch.from_numpy(image.copy()) for image in images],
+    lambda images: torch.from_numpy(images.copy()),
+)
 """Sequences of images, the most usual first."""

@@ -31,11 +31,11 @@ def has_parts(answer: Any) -> bool:
         )
     if isinstance(answer, tuple):
         return any(isinstance(part, ARRAYS) or has_parts(part) for part in answer)
-    return isinstance(answer, Mapping) or is_dataclass(answer) or any(isinstance(part, ARRAYS) for part in _attributes(answer))
-
-
-def _attributes(answer: Any) -> list[Any]:
-    return list(vars(answer).values()) if "__dict__" in dir(answer) else []
+    return (
+        isinstance(answer, Mapping)
+        or is_dataclass(answer)
+        or any(isinstance(part, ARRAYS) for part in getattr(answer, "__dict__", {}).values())
+    )
 
 
 def parts_of(answer: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

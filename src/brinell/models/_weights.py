@@ -92,7 +92,9 @@ def load_weights(module: nn.Module, state: Mapping[str, Tensor], source: str, re
     ]
     shapes = [f"{key} {tuple(state[key].shape)} for {tuple(parameters[key].shape)}" for key in mismatched]
     problems_by_kind = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
-    if problems := [f"{len(keys)} {word} ({_first_names(keys)})" for word, keys in problems_by_kind if keys]:
+    if problems := [
+        f"{len(keys)} {word} ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})" for word, keys in problems_by_kind if keys
+    ]:
         advice = "take the weights of this network"
         if remedy and not missing and not unexpected and (classes := _classes_of_head(parameters, state, mismatched)):
             advice = f"these weights are for {classes} classes: {remedy.format(classes=classes)}"
@@ -119,7 +121,3 @@ def load_weights_file(module: nn.Module, path: str, remedy: str = "") -> None:
     """Load the weights of a file; raises as `read_weights` and `load_weights` do."""
     file = Path(path).expanduser()
     load_weights(module, read_weights(file), str(file), remedy)
-
-
-def _first_names(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")

@@ -42,7 +42,9 @@ class Timm:
     def __call__(self, domain: Domain) -> TorchModel:
         """Create the network and load its weights."""
         timm = import_library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
-        _check_name(timm, self.path)
+        base = self.path.partition(".")[0]
+        if ":" not in self.path and not timm.is_model(base):
+            raise RequestError(f"timm {timm.__version__} has no model {base!r}{suggestion(base, timm.list_models())}")
         network = self._network(timm)
         config = timm.data.resolve_model_data_config(network)
         return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
@@ -61,12 +63,6 @@ class Timm:
         if self.weights:
             load_weights_file(network, self.weights, HEAD)
         return network
-
-
-def _check_name(timm: Any, name: str) -> None:
-    base = name.partition(".")[0]
-    if ":" not in name and not timm.is_model(base):
-        raise RequestError(f"timm {timm.__version__} has no model {base!r}{suggestion(base, timm.list_models())}")
 
 
 def view_of(config: dict[str, Any]) -> View:
