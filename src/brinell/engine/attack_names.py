@@ -73,11 +73,7 @@ CASCADE_DESCRIPTIONS = {
 
 
 def check_attack_name(name: str) -> str:
-    """The name of the plugin that an attack's name stands for.
-
-    Raises:
-        RequestError: there is no such attack (with the nearest name).
-    """
+    """The name of the plugin that an attack's name stands for."""
     plugin, _ = PRESETS.get(name, (name, {}))
     plugin_names = plugins.names("attack")
     if plugin not in plugin_names and not plugins.is_scratch(plugin):

@@ -40,10 +40,6 @@ def run_audit(
         resume: whether to go on with a folder that exists.
         pool: the workers that attack groups, or the channel that this process serves as one of them.
         audit: makes the audit of a model.
-
-    Raises:
-        RequestError: the folder holds another run, or one that nobody asked to go on with.
-        StoppedError: the disk is full.
     """
     if isinstance(pool, Channel):
         pool.serve(AuditWorker(plan).answer)

@@ -137,11 +137,7 @@ class Stage:
 
 
 def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
-    """Build the stages of a run, in order.
-
-    Raises:
-        RequestError: unknown attack or setting, the same stage twice, or none at all.
-    """
+    """Build the stages of a run, in order."""
     if not specs:
         raise RequestError(f"no attack is named: give at least one {option('attack')}, such as apgd-ce")
     stages = tuple(_build_stage(stage_spec) for spec in specs for stage_spec in CASCADES.get(ALIASES.get(spec, spec), (spec,)))

@@ -41,11 +41,7 @@ class SampleBudgets(NamedTuple):
 
 
 def parse_eps(text: str) -> Budgets:
-    """Parse budgets.
-
-    Raises:
-        RequestError: a budget is not a number, negative or not finite, or a range does not rise.
-    """
+    """Parse budgets."""
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
         integer, decimals = filter(None, comma.groups())
         raise RequestError(

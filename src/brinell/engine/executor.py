@@ -97,11 +97,7 @@ class Pool(ABC):
         self._waiting.append((key, task, 0))
 
     def next(self) -> tuple[Any, Any]:
-        """See `Executor`.
-
-        Raises:
-            StoppedError: several workers died over one task.
-        """
+        """See `Executor`."""
         while True:
             while self._waiting and self._idle:
                 worker, entry = self._idle.popleft(), self._waiting.popleft()

@@ -40,10 +40,6 @@ def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
     """Begin or resume a folder and lock it; `work` makes what is missing, the manifest last.
 
     Until the folder is complete, `.parts/plan.json` says whose it is. A complete folder is not changed any more.
-
-    Raises:
-        RequestError: the folder holds another request, or one that nobody asked to go on with.
-        StoppedError: the disk is full.
     """
     layout, path = job.layout, job.path
     previous, plan = layout.begin(path, resume=resume), path / PLAN

@@ -140,9 +140,6 @@ def make_plan(
         dataset: data already in memory, in place of `request.data`.
         models: models already in memory, in place of `request.model`.
         recommended: each sample's own budgets, where `request.eps` names them instead of giving numbers.
-
-    Raises:
-        RequestError: any part that cannot be carried out.
     """
     stages = _drop_unused_surrogates(build_stages(request.attack), request)
     for stage in stages:

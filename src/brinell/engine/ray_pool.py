@@ -16,9 +16,6 @@ class RayPool(Pool):
         on: the option: `ray` starts a cluster on this machine, `ray:ADDRESS` uses the one at the address.
         command: as for `executor.Worker`; it is sent to the workers.
         gpus: true if the workers compute on GPUs.
-
-    Raises:
-        RequestError: another word, Ray is not installed, or the cluster does not answer.
     """
 
     def __init__(self, on: str, command: Callable[[Channel], object], *, gpus: bool) -> None:

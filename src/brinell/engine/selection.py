@@ -56,9 +56,6 @@ def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Sele
         request: number of samples with their method, and seed.
         dataset: the data.
         default: the method if neither the request nor the data says one.
-
-    Raises:
-        RequestError: the data holds no sample, or fewer than were asked for.
     """
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     total = len(labels)

@@ -55,9 +55,6 @@ def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | N
     Args:
         text: a class by name or number, least-likely, or random.
         classes: names of the classes of the data.
-
-    Raises:
-        RequestError: an unknown class.
     """
     if text is None:
         return None
@@ -79,9 +76,6 @@ def parse_reject_class(text: str | None, names: tuple[str, ...], classes: int, t
         names: names of the classes of the data.
         classes: how many the model distinguishes.
         targeted: true if attacks aim at target classes.
-
-    Raises:
-        RequestError: an unknown class, or attacks aim at a class, for which it makes no difference.
     """
     if text is None:
         return None

@@ -127,9 +127,6 @@ def open_task(
         first: a sample on which the answers are checked, at the cost of a forward.
         device: the device of the model.
         single: whether there must be one aim.
-
-    Raises:
-        RequestError: the model does not answer what the data have a truth about, or the criterion is unknown or joins several.
     """
     assert dataset.info.truth is not None
     if dataset.info.truth.task == "segmentation":
@@ -241,11 +238,7 @@ def pack_pairs(counts: Array) -> str:
 
 
 def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> MapModel:
-    """The model with maps of logits as large as the pictures.
-
-    Raises:
-        RequestError: it answers no maps, or maps of another number of classes than the masks have.
-    """
+    """The model with maps of logits as large as the pictures."""
     full = MapModel(model)
     classes = len(dataset.classes)
     if full.output.classes < classes:
@@ -258,11 +251,7 @@ def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch
 
 
 def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
-    """The name of a criterion for maps, and its share or class.
-
-    Raises:
-        RequestError: the text is none of the forms, or names no class.
-    """
+    """The name of a criterion for maps, and its share or class."""
     name, colon, value = text.partition(":")
     if name in ("gone", "target") and value in names:
         return name, list(names).index(value)
@@ -345,11 +334,7 @@ def _entries(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[An
 
 
 def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: torch.device) -> None:
-    """Check the answers of a detector.
-
-    Raises:
-        RequestError: it answers no boxes, boxes of another number of classes than the data have, or scores beyond 0 to 1.
-    """
+    """Check the answers of a detector."""
     form = model.info.output
     if not isinstance(form, BoxForm):
         raise RequestError(
@@ -372,9 +357,6 @@ def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:
 
     Returns:
         The kinds of errors, and the score above which boxes are shown.
-
-    Raises:
-        RequestError: the text is none of the forms.
     """
     refusal = RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes")
     parts, at, least = text.partition("@")

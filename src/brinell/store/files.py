@@ -17,11 +17,7 @@ from brinell.core.record import Array
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-    """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to `path`.
-
-    Raises:
-        StoppedError: the disk is full or the folder cannot be written.
-    """
+    """Let `write` fill a temporary file, flush it to disk if it is to be durable, and rename it to `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +48,7 @@ def _reason(error: OSError) -> str:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves nothing behind.
-
-    Raises:
-        RequestError: it cannot be made or written.
-    """
+    """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves nothing behind."""
     absent = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,11 +64,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a name under which no file can be written.
-
-    Raises:
-        RequestError: a folder has the name, or its folder cannot be made or written.
-    """
+    """Refuse a name under which no file can be written."""
     if path.is_dir():
         raise RequestError(f"{path} is a folder: name a file by {option('out')}, such as {path / 'NAME'}")
     check_writable(path.parent)
@@ -99,9 +87,6 @@ def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True) -
     Args:
         path: the file.
         select: returns True for the names to read; by default all.
-
-    Raises:
-        RequestError: the file is damaged or missing.
     """
     with _mapped(path) as content:
         return {name: stored.array(content, name, *place) for name, place in stored.places(content).items() if select(name)}

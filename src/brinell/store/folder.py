@@ -106,12 +106,7 @@ class Layout:
         return verb_of(path) == self.verb
 
     def open(self, path: Path) -> dict[str, Any]:
-        """The manifest of a folder, whose files are those that it lists.
-
-        Raises:
-            RequestError: the manifest is missing or damaged, another verb or another version of brinell wrote it, or a file of a
-                finished folder is missing, changed or foreign.
-        """
+        """The manifest of a folder, whose files are those that it lists."""
         manifest = self.read(path)
         for name, problem in self.find_faults(path, manifest):
             remedy = "take it away" if problem == inventory.FOREIGN else "restore it from a copy of the folder"
@@ -159,11 +154,7 @@ class Layout:
         return RequestError(f"{path} is no {self.noun} folder: {reason}; {then}")
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
-        """The manifest of the folder to resume; empty if the folder holds no manifest yet.
-
-        Raises:
-            RequestError: the folder has content and `resume` is False, or another verb made it.
-        """
+        """The manifest of the folder to resume; empty if the folder holds no manifest yet."""
         if (path / MANIFEST).exists():
             if resume:
                 return self.read(path)
@@ -201,11 +192,7 @@ class Layout:
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        """Lock a folder against other processes while the block runs, and delete temporary files of killed processes.
-
-        Raises:
-            RequestError: another process holds the lock, or the folder cannot be created.
-        """
+        """Lock a folder against other processes while the block runs, and delete temporary files of killed processes."""
         lock = FileLock(path / LOCK, blocking=False)
         try:
             path.mkdir(parents=True, exist_ok=True)

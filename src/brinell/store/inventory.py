@@ -33,9 +33,6 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     Args:
         folder: the folder.
         derived: names of files in it that are no part of an inventory, such as its manifest and its page.
-
-    Raises:
-        RequestError: one of them is a symbolic link, which could lead anywhere.
     """
     names = []
     for parent, folders, files in os.walk(folder):

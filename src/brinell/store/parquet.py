@@ -44,9 +44,6 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
         path: the file.
         columns: the columns to read; by default all.
         schema: the schema that the file must have; None for any.
-
-    Raises:
-        RequestError: the file is damaged or missing, or its columns or version differ from `schema`.
     """
     with reading(path):
         content = bounded.read(path, MOST_BYTES)

@@ -65,11 +65,7 @@ class Verdict(Content):
 
 
 def read_verdicts(file: Path) -> list[Verdict]:
-    """The verdicts in a file.
-
-    Raises:
-        RequestError: it is missing or damaged.
-    """
+    """The verdicts in a file."""
     try:
         return [Verdict.model_validate_json(line) for line in bounded.text(file).splitlines()]
     except (OSError, ValueError) as error:

@@ -85,10 +85,6 @@ class Run:
         Args:
             path: the folder.
             thresholds: whether a run with a criterion of probability will do, whose figures are no robust accuracy.
-
-        Raises:
-            RequestError: no finished run there, a damaged manifest, a run of another version, or one with a criterion of
-                probability.
         """
         run = cls(Path(path), LAYOUT.open(Path(path)))
         if not thresholds:
@@ -98,11 +94,7 @@ class Run:
     # Reading
 
     def records(self) -> Records:
-        """All rows, in the order of the manifest.
-
-        Raises:
-            RequestError: a file is damaged, missing or foreign, or rows break a rule (`store.row_rules`).
-        """
+        """All rows, in the order of the manifest."""
         parts = self.parts()
         for location, description, samples in () if self._checked else find_violations(self.manifest, parts):
             ids = ", ".join(map(str, samples[:5].tolist()))

@@ -31,9 +31,6 @@ def signers(path: Path, keys: Path | str | None) -> list[str]:
     Args:
         path: the folder. Its files are those of its manifest, which is for `brinell verify` to say.
         keys: the file of allowed signers, or of public keys.
-
-    Raises:
-        RequestError: the signature is missing or damaged, or belongs to other content or to another signer.
     """
     if keys is None:
         return []

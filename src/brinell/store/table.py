@@ -39,10 +39,6 @@ class Table(Generic[Rows]):
         return Folder(path=path, manifest=manifest, rows=rows)
 
     def read(self, path: Path | str) -> Folder[Rows]:
-        """The manifest and the rows of a folder.
-
-        Raises:
-            RequestError: the folder does not exist, or a file in it is damaged.
-        """
+        """The manifest and the rows of a folder."""
         path = user_path(path)
         return Folder(path=path, manifest=self.layout.open(path), rows=parquet.load_rows(self.of, path / ROWS))

@@ -60,9 +60,6 @@ def list_premises(
         roles: `data` and `model`, as far as the person named them for this verification.
         digests: digests that the person knows.
         opened: False where neither data nor models were opened, so that all are on trust.
-
-    Raises:
-        RequestError: a given digest is that of no data and of no model.
     """
     facts = list(dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, "")))
     digests_there = {fact.digest for fact in facts}

@@ -52,9 +52,6 @@ def carry_out(call: Call) -> VerifyResult:
     """Verify the folder of a study, the folders in it and those that it derives from.
 
     Models and data that the call names replace those of the folder.
-
-    Raises:
-        RequestError: the folder is damaged or unfinished, no signer signed it, or its request cannot be carried out again.
     """
     folder = Path(call.request.run).absolute()
     result = _verify(call, folder)
@@ -178,9 +175,6 @@ def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> Ver
         path: the folder, of a run or of another study.
         reason: why its models and data are not used.
         signatures: a sentence about each signature that it carries.
-
-    Raises:
-        RequestError: it is no folder of ours, damaged, or not finished.
     """
     study, comparison = study_of(path), Comparison()
     manifest = study.layout.read(path)
