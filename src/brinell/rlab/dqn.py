@@ -43,8 +43,13 @@ OPEN = -2
 class Environment(Protocol):
     """n episodes in lockstep, as `rlab.search.PatchSearch` runs them; a slot whose episode has ended waits for `reset`."""
 
-    choices: tuple[int, ...]
-    alive: Tensor
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many options each branch chooses in one step."""
+
+    @property
+    def alive(self) -> Tensor:
+        """(n,) bool: slots with a running episode."""
 
     def reset(self, mask: Tensor) -> Observation:
         """Begin new episodes in the slots where `mask` (n,) bool holds; the observation of all slots."""
