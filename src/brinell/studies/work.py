@@ -3,7 +3,7 @@
 `kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +127,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         models=[[name, entry["digest"]] for name, entry in facts.items()],
         more_models=[[name, entry["digest"]] for name, entry in further.items()],
         identity=plan.identity,
-        derived_from=(derived_from := _named_folders(request)),
+        derived_from=(derived_from := _named_folders(request, study.ignored)),
         more_data={name: data.digest() for name, data in plan.more_data.items()},
         facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
     )
@@ -175,9 +175,9 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     return study.open(job.path)
 
 
-def _named_folders(request: BaseRequest) -> dict[str, str]:
-    """The folders that a request names, each with the digest of its manifest."""
-    values = [getattr(request, name) for name in type(request).model_fields]
+def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, str]:
+    """The folders that a request names, outside of ignored settings, each with the digest of its manifest."""
+    values = [getattr(request, name) for name in type(request).model_fields if name not in ignored]
     texts = [text for value in values for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
     folders = {text.removeprefix("run:"): Path(text.removeprefix("run:")) / MANIFEST for text in texts if text}
     return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}

@@ -108,6 +108,8 @@ def test_an_honest_folder_verifies_and_a_finished_run_gets_detectors(audit, tmp_
     again = {"samples": 5, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
     brinell.audit("digits-cnn", "digits", **again, out=out, resume=True)
     assert brinell.verify(out).passed
+    moved = out.rename(tmp_path / "moved")
+    assert brinell.verify(moved, trust=moved).passed
 
 
 REFUSALS = [

@@ -15,6 +15,7 @@ class turns; `free` keeps a part of the values untouched (the background masked 
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,9 @@ from brinell.store.files import write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.run import Run
 from brinell.studies.audit_detectors import DetectorsRequest
-from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, Scores
+from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, DetectorsResult, Scores
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.work import classes, open_plan
+from brinell.studies.work import carry_out, classes, open_plan
 
 FIRST_STEP, LAST_STEP = 0.25, 1e-3
 """Both in units of eps."""
@@ -59,6 +60,13 @@ class DetectorsPlan(Plan):
     distance: Distance
     detectors: dict[str, Detector]
     """By spec."""
+
+
+def repeat(call: Call, folder: Path) -> DetectorsResult:
+    """Carry out the call of a folder again, on the run in which it lies."""
+    run = folder.parent if (folder.parent / MANIFEST).is_file() else call.request.run
+    result: DetectorsResult = carry_out(replace(call, request=call.request.model_copy(update={"run": str(run)})))
+    return result
 
 
 def make_plan(call: Call) -> DetectorsPlan:
