@@ -1,7 +1,5 @@
 """Defences that look robust and are not, each around a network: every one must raise its own check."""
 
-import copy
-
 import torch
 from torch import nn
 
@@ -128,8 +126,3 @@ class Purifier(Wrapper):
                 leaf = x.detach().clone().requires_grad_()
                 (step,) = torch.autograd.grad(self.net(leaf).logsumexp(1).sum(), leaf)
         return self.net((x + 1e-3 * step.sign()).clamp(0, 1))
-
-
-def frozen_copy(net):
-    """A copy that no test shares with another."""
-    return copy.deepcopy(net).eval()
