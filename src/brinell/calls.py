@@ -188,7 +188,7 @@ def _path_text(name: str, value: Any) -> str:
     return text
 
 
-def _path(settings: dict[str, Any], name: str) -> Path | None:
+def _pop_path(settings: dict[str, Any], name: str) -> Path | None:
     value = settings.pop(name, None)
     return None if value is None else user_path(_path_text(name, value))
 
@@ -211,7 +211,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     _check_texts(settings)
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)
-    out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
+    out, trust, progress = _pop_path(settings, "out"), _pop_path(settings, "trust"), settings.pop("progress", None)
     if not isinstance(resume := settings.pop("resume", False), bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
     on = settings.pop("on", None)

@@ -59,6 +59,8 @@ class PictureRows:
 class Pictures(ABC):
     """The answers to inputs made of pictures.
 
+    A set is an array (n,) with one row for each picture, by whose answers a figure is computed.
+
     Args:
         texts: (rows,) the answers as text; empty where there is none.
         picture: (rows,) position of the picture of each row.
@@ -113,7 +115,7 @@ class Pictures(ABC):
 
     @abstractmethod
     def worst(self, name: str, level: int) -> Array:
-        """(n,): the set at a budget that the figure is of."""
+        """(n,): the set within the budget of place `level` for which the figure `name` is worst."""
 
     @abstractmethod
     def least_right(self, level: int) -> Array:

@@ -1,4 +1,8 @@
-"""Operations of torch by name, and the nodes that they become."""
+"""Operations of torch by name, and the nodes that they become.
+
+A reader gets the recorder, the arguments `b` of the operation by name, and the shape of its value without the batch; it adds the
+nodes that compute the value, and returns the number of the last.
+"""
 
 from collections.abc import Sequence
 from math import prod
@@ -314,15 +318,14 @@ def _adaptive_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -
 
 
 def _mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _reduced(trace, b, shape, mean=True)
+    return _sum_or_mean(trace, b, shape, mean=True)
 
 
 def _total(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _reduced(trace, b, shape, mean=False)
+    return _sum_or_mean(trace, b, shape, mean=False)
 
 
-def _reduced(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
-    """Sum or mean over axes of a value."""
+def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
     node = b["self"].node
     before = trace.shape(node)
     axes = sorted(axis % (len(before) + 1) for axis in b["dim"] or [])

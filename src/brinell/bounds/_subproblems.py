@@ -122,7 +122,10 @@ class Subproblems:
         return halves[0].joined(halves[1]), none
 
     def _weaker_half(self, neuron: Tensor, sizes: list[int]) -> Tensor:
-        """(parts,): the weaker bound of the two halves that a split at a neuron makes, without optimisation."""
+        """(parts,): the weaker bound of the two halves that a split makes, without optimisation.
+
+        `neuron` (parts,) counts through all layers, whose numbers of neurons are `sizes`.
+        """
         return torch.minimum(*(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1)))
 
     def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Subproblems":

@@ -1,7 +1,8 @@
 """How a question is put to the model: once, or several times over.
 
-Several looks at each input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial examples,
-section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its gradients.
+Several evaluations of an input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial
+examples, section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its
+gradients.
 """
 
 from collections.abc import Callable
@@ -30,15 +31,15 @@ class EOT:
         return logits
 
     def answers(self, x: Tensor) -> Tensor:
-        """(count, n, classes): the answer of each look."""
+        """(count, n, classes): the answers of all evaluations."""
         return torch.stack([self.answer(x) for _ in range(self.count)])
 
     def mean(self, x: Tensor) -> Tensor:
-        """(n, classes): the mean over the looks."""
+        """(n, classes): the mean answer of all evaluations."""
         return self.answer(x) if self.count == 1 else self.answers(x).mean(0)
 
     def differentiate(self, x: Tensor, derive: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> list[Tensor]:
-        """Logits at `x`, and the values and gradients that `derive` makes of logits and inputs; means over the looks."""
+        """Logits at `x`, and the values and gradients that `derive` makes of logits and inputs; means over all evaluations."""
         sums: list[Tensor] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()

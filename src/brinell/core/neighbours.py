@@ -114,7 +114,7 @@ class _Search:
         return torch.from_numpy(np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1))
 
     def begin(self, queries: Array) -> None:
-        """Take the next queries (b, d), and find all bounds."""
+        """Take the next queries (b, d), and bound their distances to all candidates from below."""
         self.queries = queries[:, self.spread]
         if self.first_columns is not None:
             self.bound = torch.cdist(

@@ -198,7 +198,7 @@ def sizes_of(files: Sequence[Path]) -> tuple[list[tuple[int, int]], tuple[str, .
 
 
 def one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]], remedy: str) -> tuple[int, int]:
-    """The height and width that all pictures share."""
+    """The height and width that all pictures share; refuses others, and names the option that is the `remedy`."""
     for file, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
             first = f"{files[0]} is {sizes[0][1]} x {sizes[0][0]}"

@@ -368,11 +368,12 @@ def _read_hugging_face(dataset: Any) -> _Source:
         raise RequestError("a streamed Hugging Face dataset has no length: load it without streaming=True, or a part of it")
     kinds = {name: type(feature).__name__ for name, feature in dataset.features.items()}
 
-    def column(kind: str, usual: Sequence[str], role: str) -> str:
+    def column_of(kind: str, usual: Sequence[str], role: str) -> str:
+        """The only column of this kind, else the one with a usual name."""
         typed = [name for name in kinds if kinds[name] == kind]
         return typed[0] if len(typed) == 1 else _column(list(kinds), usual, "the Hugging Face dataset", role)
 
-    x, y = column("Image", INPUTS, "inputs"), column("ClassLabel", LABELS, "labels")
+    x, y = column_of("Image", INPUTS, "inputs"), column_of("ClassLabel", LABELS, "labels")
     if kinds[x] == "Audio":
         raise RequestError(f"column {x!r} holds recordings: make an array of their samples, all of one length, and give (x, y)")
     items = Items(dataset, lambda row: (row[x], row[y]), np.asarray(dataset[y][:]))

@@ -52,7 +52,7 @@ class LearnsTheWorst:
         return F.cross_entropy(network(x_adv), batch.y, reduction="none")
 
     def safer(self) -> str:
-        """Empty: no safer recipe is known."""
+        """The recipe to go on with after catastrophic overfitting: empty, since none is safer."""
         return ""
 
 

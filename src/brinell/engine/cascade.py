@@ -68,11 +68,11 @@ class Turn:
             last: (n,) the same for the previous stage; minus infinity for samples that it did not attack.
             waits: true if the condition of the stage does not hold.
         """
-        passed_over = (draw >= self.share) | waits
+        spared = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
-                passed_over |= lead < -share * clean
-        return passed_over
+                spared |= lead < -share * clean
+        return spared
 
 
 @dataclass(frozen=True, kw_only=True)

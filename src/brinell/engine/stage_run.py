@@ -104,12 +104,12 @@ class AttackRun:
     """
 
     def __init__(
-        self, audited: AuditedModel, stage: Stage, state: State, passed_over: Array, followed: Model, pool: Pool | None = None
+        self, audited: AuditedModel, stage: Stage, state: State, spared: Array, followed: Model, pool: Pool | None = None
     ) -> None:
         plan = audited.plan
         self.audited, self.plan, self.run, self.name = audited, plan, audited.run, stage.name
         self._place = audited.source.name, stage.name
-        self.samples = np.flatnonzero(state.correct & ~passed_over & (state.broken > 0))
+        self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
         setting = make_setting(plan, audited.source, followed, stage, audited.progress.count_passes, audited.surrogates)
         self._executor: Executor = pool or Local(GroupWorker(plan, setting, audited.sizer).answer)
@@ -118,7 +118,7 @@ class AttackRun:
         self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
         self._groups: list[Records] = []
         """The rows of the groups that were attacked."""
-        self._stage, self._state, self._spared, self._pool = stage, state, passed_over, pool
+        self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
     def __call__(self) -> Records:
         """Attack group after group until no sample is open, and save the rows of the stage; returns them."""
@@ -183,19 +183,19 @@ class AttackRun:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""
         state, plan = self._state, self.plan
         merged, is_spared = merge_attacks(self._groups), state.correct & self._spared & (state.broken > 0)
-        passed_over = np.flatnonzero(is_spared & bool(self._groups))
+        index = np.flatnonzero(is_spared & bool(self._groups))
         records = rows.build(
             Records,
-            len(passed_over),
+            len(index),
             model=self.audited.source.name,
-            sample_id=plan.ids[passed_over],
-            label=plan.labels[passed_over],
-            target=column_or_null(state.target, passed_over),
-            clean_pred=state.clean_pred[passed_over],
-            clean_confidence=state.clean_confidence[passed_over],
+            sample_id=plan.ids[index],
+            label=plan.labels[index],
+            target=column_or_null(state.target, index),
+            clean_pred=state.clean_pred[index],
+            clean_confidence=state.clean_confidence[index],
             attack=self.name,
             distance=plan.distance.name,
-            unit=plan.units[passed_over],
+            unit=plan.units[index],
             outcome=str(Outcome.SPARED),
         )
         records = rows.concatenate([merged, records])

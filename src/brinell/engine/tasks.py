@@ -143,7 +143,7 @@ def open_task(
 
 
 def check_gradient(value: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Any]:
-    """Check that the gradient of a function of an input (1, *shape) is its slope."""
+    """The check of the manifest whether the gradient of a function of an input (1, *shape) is its slope: code, passed, text."""
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
         loss = value(leaf)

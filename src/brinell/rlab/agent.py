@@ -183,7 +183,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def find_agent(name: str) -> Agent:
-    """The agent of a name in `NAMES` other than the default, or of a file. `choose_policy` gives a kind's default."""
+    """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose one for a kind of data."""
     if name == "greedy":
         return Agent(prior=Prior())
     if name == "random-placement":

@@ -319,7 +319,8 @@ class PatchSearch:
     def _choose(self, now: Slots, patches: Tensor, pair: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
         """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
 
-        Only the first `widths` (m,) patches of each row are looked at; the rows of one number are looked at together.
+        `pair` (m,) is the pair of distortion and severity that the policy asks for, 0 for any. Only the first `widths` (m,)
+        patches of each row are looked at; the rows of one number are looked at together.
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)

@@ -134,7 +134,7 @@ class Posterior:
 
         `change` (m, channels, places) and `effect` (m,) are the differences of the input and its answer from the previous ones.
         """
-        question, factor, expected, total = self._question(rows, change)
+        question, factor, expected, total = self._effect_moments(rows, change)
         step = factor / total[:, None]
         taught = self._taught[rows]
         self._taught[rows] = taught + (effect - (taught * question).sum(1))[:, None] * step
@@ -147,9 +147,9 @@ class Posterior:
 
     def predict(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some slots."""
-        return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._question(rows, change)[3]
+        return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._effect_moments(rows, change)[3]
 
-    def _question(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _effect_moments(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Projections of changes (m, channels, places) on the state, and covariances of their effects with it, (m, state) each.
 
         Also (m,) each, in squared units: expected squares of the effects under the prior, and variances of the effects.

@@ -40,7 +40,7 @@ DEFINITIONS = (
 
 def report(run: Run, records: Records, result: AuditResult) -> v.Report:
     """The report of a run."""
-    audit = Audit(run, records, result)
+    audit = AuditReport(run, records, result)
     manifest, first = run.manifest, result.models[0]
     name = f"{len(result.models)} models" if audit.several else first.model
     facts = [
@@ -76,8 +76,8 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
 
 
 @dataclass(frozen=True)
-class Audit:
-    """A run with its rows and figures."""
+class AuditReport:
+    """The parts of the report of a run, from its rows and figures."""
 
     run: Run
     records: Records

@@ -424,7 +424,7 @@ def _shown(table: Answers, judges: Array, names: list[str]) -> list[Shown]:
 
 
 def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
-    """What the searches achieved, for each model and variant with a clear attempt."""
+    """What the searches achieved, for each model and variant with a clear attempt; `witnesses` says who sees the class."""
     clear = [variant for variant in result.results if variant.total.clear.k]
     if not clear:
         yield "No plain sample is clear: no other classifier sees its intended class, so nothing can be said about the models."
