@@ -173,7 +173,7 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
             "minutes": minutes,
             "batch_size": min(128, len(train[0]) // 4),
         }
-        settings |= {"attack": "fgsm", "budgets": "8/255", "samples": min(100, n), "augment": "shift-flip", "validation": 100}
+        settings |= {"attack": "fgsm", "budgets": "8/255", "samples": min(100, n), "augment": "shift-flip"}
         result = brinell.harden(network, test, train=train, out=out, device=str(device), **settings)
         last = result.curve[-1]
         pace = last.forwards / last.seconds

@@ -180,7 +180,7 @@ def explain_run(finished_runs: Runs, patterns: Specs) -> Path:
 @pytest.fixture(scope="session")
 def harden_run(finished_runs: Runs, patterns: Specs) -> Path:
     """A model trained for an epoch, and both audited."""
-    settings = {"train": patterns.train, "epochs": 1, "eps": "2/255", "validation": 24, "attack": ["fgsm"]}
+    settings = {"train": patterns.train, "epochs": 1, "eps": "2/255", "attack": ["fgsm"]}
     return finished_runs.make("harden", lambda out: brinell.harden(patterns.model, patterns.data, out=out, **settings))
 
 

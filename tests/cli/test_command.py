@@ -45,7 +45,7 @@ class Wider(Request):
 class EmptyResult(Result):
     """An answer that says nothing."""
 
-    def lines(self):
+    def lines(self, *, verbose=False):
         return ()
 
 
