@@ -58,6 +58,7 @@ def with_field(tally, **fields):
 
 
 ON_PAPER = {
+    "is not found: name its package": lambda study: dataclasses.replace(study, verb="absent"),
     "names result:nobody as its result": lambda study: dataclasses.replace(study, result="result:nobody"),
     "names elsewhere:Rows as its rows": lambda study: dataclasses.replace(study, rows="elsewhere:Rows"),
     "has no example for its help": lambda study: dataclasses.replace(study, examples=()),

@@ -23,6 +23,7 @@ from brinell.engine import toml
 from brinell.engine.progress import SilentProgress
 from brinell.engine.texts import settings_texts
 from brinell.store.folder import MANIFEST, PAGE
+from brinell.studies import register
 from brinell.studies.kit import Study
 from brinell.testing import form
 
@@ -45,11 +46,12 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
 
 
 def check_record(study: Study) -> None:
-    """Every reference of the record leads to something, and every setting has help.
+    """The study is found by its verb, every reference of its record leads to something, and every setting has help.
 
     Raises:
         ContractError: one does not.
     """
+    _demand(study, study.verb in register.entries(), "is not found: name its package as an entry point, and install it")
     references = {name: getattr(study, name) for name in ("run", "result", "rows", "repeat", "sources", "data_of")}
     references |= {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
     for name, reference in references.items():
