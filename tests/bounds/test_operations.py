@@ -90,7 +90,8 @@ def check(seed):
     x, eps = torch.rand(1, INPUTS, generator=generator), 0.02 + 0.1 * float(torch.rand((), generator=generator))
     y = net(x).argmax(1)
     grid = torch.stack(torch.meshgrid(*[torch.linspace(-1, 1, 33)] * INPUTS, indexing="ij"), -1).reshape(-1, INPUTS)
-    inputs = (x.double() + eps * torch.cat([grid, 2 * torch.rand(500, INPUTS, generator=generator) - 1])).clamp(0, 1)
+    places = torch.cat([grid, 2 * torch.rand(500, INPUTS, generator=generator) - 1]).double()
+    inputs = (x.double() + eps * places).clamp(0, 1)
     graph = trace(net, torch.cat([x, inputs[:3].float()]))
     values = graph.values(inputs)[-1]
     others = [k for k in range(3) if k != int(y)]
