@@ -210,7 +210,7 @@ def test_published_networks_raise_none(root, shared):
 
 @pytest.mark.nightly
 def test_gradients_of_a_network_trained_in_another_norm_are_found_out(root, shared, tmp_path):
-    """Trained in Linf alone; in L2 the boundary walk breaks nearly all that APGD leaves, and `fast` then spends the full budget."""
+    """Trained in Linf alone: in L2 the boundary walk breaks nearly all that APGD leaves, and `fast` spends the full budget."""
     model, x, y = load_network(root, shared, "mnist", "lenet5", "mnist_weights/lenet5_advtrained", 60)
     run = run_audit(tmp_path / "run", model, x, y, norm="l2", eps="2")
     (result,) = summarise(run.manifest, run.records(), "").models
