@@ -21,7 +21,7 @@ brinell.audit(net, brinell.data(x, y, classes=["a", "b"], kind="vector"))
 place = brinell.transfer(model=[net], data=x, y=y).sources[0].rank
 rank: float = place.low if place else 1.0
 brinell.transfer([run.folder, "SET"], eps="8/255", out="t")
-brinell.explain(net, x, y, method=["rlab"], only="right", steps=4).methods[0].queries
+brinell.explain(net, x, y, method=["rlab"], steps=4).methods[0].queries
 brinell.harden(net, x, y, train=(x, y), optimizer="sgd", recipe="trades+awp").weights
 brinell.epsilon((x, y), train=(x, y), norm=("linf", "l2"), allow=0.1).facts.notes
 passed: bool = brinell.gate(run, robust=0.4, baseline="EARLIER").passed
@@ -47,7 +47,7 @@ run.robuts(0.1)  # type: ignore[attr-defined]
 run.robust(0.1).lowest  # type: ignore[attr-defined]
 number: int = run.folder  # type: ignore[assignment]
 brinell.attack(net, x, y, "apgd", worst="yes")  # type: ignore[arg-type]
-brinell.explain(net, x, y, only="middle")  # type: ignore[arg-type]
+brinell.explain(net, x, y, explain="middle")  # type: ignore[arg-type]
 brinell.harden(net, x, y, optimizer="adam")  # type: ignore[arg-type]
 brinell.epsilon()  # type: ignore[call-arg]
 text: str = brinell.gate(run, robust=0.4)  # type: ignore[assignment]

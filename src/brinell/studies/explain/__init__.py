@@ -28,8 +28,6 @@ class ExplainRequest(BaseRequest):
     ignored, and optional texts `groups` (n,) of related samples, such as the frames of a video."""
     explain: Literal["prediction", "label"] = "prediction"
     """The explained class: the predicted class or the true class."""
-    only: Literal["all", "right", "wrong"] = "all"
-    """The samples: all, or those that the model classifies right or wrong."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 32, or all if there are fewer."""
     steps: int = Field(default=16, ge=0)
@@ -49,7 +47,7 @@ STUDY = Study(
     within="run",
     examples=(
         "brinell explain --samples 20",
-        "brinell explain --data FILE.npz --model model.py:factory --truth masks.npz --only right",
+        "brinell explain --data FILE.npz --model model.py:factory --truth masks.npz",
         "brinell explain --data DIR --model model.onnx --method rlab --method rise --method occlusion",
     ),
 )

@@ -4,7 +4,6 @@ A piece is a group of samples, so that batches do not depend on the number of pr
 ledger, which counts the cost of each sample.
 """
 
-import hashlib
 import inspect
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.engine.group_attack import predict, session
+from brinell.engine.group_attack import predict
 from brinell.engine.request import count_samples
 from brinell.engine.selection import Selection
 from brinell.explainers._asking import blurred, places_of
@@ -37,16 +36,8 @@ from brinell.store.folder import MANIFEST
 from brinell.studies import work
 from brinell.studies.explain import ExplainRequest
 from brinell.studies.explain.faithfulness import curves
-from brinell.studies.explain.of_run import TITLES, AttackMaps, open_adversarial
-from brinell.studies.explain.result import (
-    BLURRED,
-    INVERSE,
-    ExplainFacts,
-    ExplainResult,
-    Measured,
-    MethodFacts,
-    file_of,
-)
+from brinell.studies.explain.of_run import open_adversarial
+from brinell.studies.explain.result import BLURRED, INVERSE, ExplainFacts, ExplainResult, Measured, MethodFacts, file_of
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.register import write_page
@@ -91,8 +82,6 @@ class ExplainPlan(Plan):
     request: ExplainRequest
     methods: Sequence[Method] = ()
     truth: GroundTruth | None = None
-    attack_maps: Mapping[int, AttackMaps]
-    """Maps from the records of an attack, by sample."""
 
     @property
     def model(self) -> Model:
@@ -122,77 +111,44 @@ def make_plan(call: Call) -> ExplainPlan:
     """Open what the request names, and select the samples that can be explained.
 
     Raises:
-        RequestError: a method does not fit the model or the data, a layer does not exist, the ground truth does not fit, or no
-            sample remains.
+        RequestError: a method or the ground truth does not fit, or no sample remains.
     """
     request: ExplainRequest = call.request
     adversarial = None
     if request.run is not None:
         adversarial, model = open_adversarial(request.run, call.trust)
         call = replace(call, datasets={"data": adversarial}, objects={"model": (model,)})
-    plan = work.open_plan(call, ExplainPlan, usual_samples=SAMPLES, request=request, attack_maps={})
+    plan = work.open_plan(call, ExplainPlan, usual_samples=SAMPLES, request=request)
     left_out = {"cannot be read": len(plan.selection.ids) - len(plan.ids)}
     if adversarial is not None:
         ids = adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)]
-        maps = {sample: adversarial.attack_maps(sample) for sample in ids.tolist()}
-        placed = {sample: entry for sample, entry in maps.items() if entry.maps}
-        if placed:  # every method explains the same samples
-            left_out = {"whose attack placed nothing on patches": len(ids) - len(placed)}
-            ids = np.array(sorted(placed), dtype=np.int64)
-        plan = replace(plan, ids=ids, selection=Selection(ids=ids, method="first"), attack_maps=placed)
+        plan, left_out = replace(plan, ids=ids, selection=Selection(ids=ids, method="first")), {}
     methods, unfit = build_methods(request, plan.model, plan.dataset)
-    plan = replace(plan, truth=None if request.truth is None else open_truth(Path(request.truth), plan.dataset))
-    with session(plan.model, plan.device):
-        kept = _select(plan, left_out)
-    named = next(iter(plan.attack_maps.values())).maps if plan.attack_maps else {}
+    kept, truth = plan.ids, None if request.truth is None else open_truth(Path(request.truth), plan.dataset)
+    if truth is not None:
+        kept = kept[truth.has_both(kept)]
+        left_out |= {"whose ground truth is empty or covers everything": len(plan.ids) - len(kept)}
+        if not len(kept):
+            raise RequestError(
+                f"no sample of {len(plan.ids)} has an object and a background: select others with {option('samples')}"
+            )
     return replace(
         plan,
-        ids=np.array(kept, dtype=np.int64),
+        ids=kept,
         labels=np.asarray(plan.dataset.labels(), dtype=np.int64)[kept],
         methods=methods,
+        truth=truth,
         facts=ExplainFacts(
-            methods=[*(method.facts for method in methods), *(MethodFacts(name=name, title=TITLES[name]) for name in named)],
+            methods=[method.facts for method in methods],
             unfit=unfit,
             left_out={reason: count for reason, count in left_out.items() if count},
         ),
         identity={
             "run": None if request.run is None else digest(Path(request.run) / MANIFEST),
-            "truth": None if plan.truth is None else _truth_digest(plan.truth, kept),
+            "truth": None if truth is None else truth.digest(kept),
         },
         inputs="the data, the weights, the ground truth, the run",
     )
-
-
-def _select(plan: ExplainPlan, left_out: dict[str, int]) -> list[int]:
-    """The samples that can be explained; counts the others in `left_out`, by reason.
-
-    Raises:
-        RequestError: none remains.
-    """
-    kept: list[int] = []
-    labels, only = np.asarray(plan.dataset.labels(), dtype=np.int64), plan.request.only
-    for ids in plan.groups(plan.ids):
-        answers = None if only == "all" else plan.answer(plan.dataset.load(ids.tolist())).argmax(1).tolist()
-        for place, sample in enumerate(ids.tolist()):
-            reason = "" if plan.truth is None else plan.truth.reason(sample)
-            if answers is not None and (right := answers[place] == labels[sample]) != (only == "right"):
-                reason = f"the model gets {'right' if right else 'wrong'}"
-            if reason:
-                left_out[reason] = left_out.get(reason, 0) + 1
-            else:
-                kept.append(sample)
-    if not kept:
-        details = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
-        raise RequestError(
-            f"no sample remains to explain ({details}): select others with {option('samples')} or {option('only')}"
-        )
-    return kept
-
-
-def _truth_digest(truth: GroundTruth, ids: Sequence[int]) -> str:
-    """Hash of the ground truth of samples."""
-    groups = "\n".join(truth.groups[sample] for sample in ids)
-    return hashlib.blake2b(truth.masks[ids].tobytes() + groups.encode(), digest_size=16).hexdigest()
 
 
 def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
@@ -260,11 +216,10 @@ def pieces(plan: ExplainPlan, call: Call) -> list[Piece]:
 
 
 class ExplainTask:
-    """A plan whose model is on its device, with logits as answers."""
+    """Explains groups of samples."""
 
     def __init__(self, plan: ExplainPlan) -> None:
         self.plan, self.request, self.domain, self.device = plan, plan.request, plan.dataset.domain, plan.device
-        self.unbounded = plugins.build("distance", "linf", {})
 
     def explain_group(self, ids: Array, file: str) -> Measured:
         """The rows of a group by each method; writes inputs, ground truth and maps."""
@@ -282,13 +237,6 @@ class ExplainTask:
                 measures = self.measure(version, group) | (cost if name == method.name else {})
                 content.append(rows.build(Measured, len(ids), method=name, **group.shared, **measures))
             arrays |= _keyed(f"map/{method.name}", group, maps.cpu().numpy())
-        entries = [self.plan.attack_maps[sample] for sample in ids.tolist()] if self.plan.attack_maps else []
-        for name in entries[0].maps if entries else ():
-            values = np.stack([entry.maps[name] for entry in entries])
-            measures = self.measure(torch.as_tensor(values, device=self.device), group)
-            measures["forwards"] = np.array([entry.forwards for entry in entries])
-            content.append(rows.build(Measured, len(ids), method=name, **group.shared, **measures))
-            arrays |= _keyed(f"map/{name}", group, values)
         write_arrays(self.plan.folder / file, arrays)
         return rows.concatenate(content)
 
@@ -320,7 +268,8 @@ class ExplainTask:
         """
         explainer, x = method.explainer, group.x
         batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=group.y)
-        threat = Threat(distance=self.unbounded, eps=torch.full((len(x),), torch.inf, device=self.device), domain=self.domain)
+        unbounded, eps = plugins.build("distance", "linf", {}), torch.full((len(x),), torch.inf, device=self.device)
+        threat = Threat(distance=unbounded, eps=eps, domain=self.domain)
         size = self.request.batch_size
         ledger = Ledger(self.plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
         start = time.perf_counter()

@@ -1,5 +1,6 @@
 """Ground truth: the position of the object in each sample."""
 
+import hashlib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,18 +25,19 @@ class GroundTruth:
     groups: Sequence[str]
     """(n,) group of each sample; empty without a group."""
 
-    def reason(self, sample: int) -> str:
-        """The reason to leave out a sample; empty to keep it."""
-        mask = self.masks[sample]
-        return "" if (mask == 1).any() and (mask == 0).any() else "whose ground truth is empty or covers everything"
+    def has_both(self, ids: Array) -> Array:
+        """(k,) bool of samples `ids` (k,): True where the mask has an object and a background."""
+        masks = self.masks[ids].reshape(len(ids), -1)
+        return np.asarray((masks == 1).any(1) & (masks == 0).any(1))
+
+    def digest(self, ids: Array) -> str:
+        """Hash of the masks and groups of samples."""
+        groups = "\n".join(self.groups[sample] for sample in ids.tolist())
+        return hashlib.blake2b(self.masks[ids].tobytes() + groups.encode(), digest_size=16).hexdigest()
 
 
 def open_truth(path: Path, dataset: Dataset) -> GroundTruth:
-    """Open the ground truth of a data set.
-
-    Raises:
-        RequestError: the file is missing or damaged, or does not fit the data.
-    """
+    """Open the ground truth of a data set."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
