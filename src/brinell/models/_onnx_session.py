@@ -1,4 +1,4 @@
-"""Files of ONNX and sessions of ONNX Runtime, as `onnx:FILE` and `brinell falsify` open them."""
+"""Files of ONNX and sessions of ONNX Runtime, as `onnx:FILE` and `brinell certify` open them."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
