@@ -258,7 +258,7 @@ def maite_metadata(model: Any) -> Metadata | None:
 
 
 def is_function(model: Any) -> bool:
-    """True for a function, or for an object that is called like one and is no other kind of model."""
+    """True for a function, or for an object that is called like one and is not another kind of model."""
     return callable(model) and not isinstance(model, Model | type) and not {"predict", "get_inputs"} & set(dir(model))
 
 

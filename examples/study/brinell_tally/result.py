@@ -47,7 +47,7 @@ class TallyResult(FolderResult):
     """By size, as they were asked for."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         (model,), last = self.models, self.levels[-1]
         return Report(
             verb="tally",

@@ -107,7 +107,7 @@ FIT: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "criterion": criterion,
     "budgets by sample": lambda run: (run.get("recommended") or {}).get("digest", "none"),
 }
-"""What runs must have in common, and how to read it from a manifest."""
+"""Entries of manifests that runs must have in common, with the function that reads each."""
 
 
 def _check_fit(sides: Sequence[Side]) -> None:

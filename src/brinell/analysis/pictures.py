@@ -76,7 +76,7 @@ class Pictures(ABC):
     figures: ClassVar[tuple[str, ...]]
     """All figures."""
     of_class: ClassVar[str]
-    """The figure that is told class by class."""
+    """The figure that reports give class by class."""
 
     def __init__(
         self,

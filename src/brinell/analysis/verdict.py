@@ -45,7 +45,7 @@ STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
 
 
 class Detours(NamedTuple):
-    """What attacks followed in place of the gradient that a model shows, at the largest eps."""
+    """The gradients that attacks followed in place of the one that a model shows, at the largest eps."""
 
     way: str = ""
     """The gradient that replaced the model's; empty for none."""
@@ -58,7 +58,7 @@ class Detours(NamedTuple):
 
 
 def detours(manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult]) -> Detours:
-    """What the stages of a model, in the order of the manifest, followed in place of its gradient."""
+    """The gradients that the stages of a model, in the order of the manifest, followed in place of its own."""
     repair = manifest.get("repairs", {}).get(model, {})
     ran = [facts for facts, stage in zip(manifest["stages"], stages, strict=True) if stage.forwards]
     mended = any(

@@ -244,14 +244,14 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
 
 
 def _relaxed(operation: Activation | MaxPool | Product, ranges: Sequence[Range]) -> Relaxed:
-    """What takes the place of an operation on the ranges of its arguments."""
+    """The relaxation of an operation on the ranges of its arguments."""
     if isinstance(operation, Product):
         return relax_product(operation, *ranges)
     return relax(operation, ranges[0]) if isinstance(operation, Activation) else relax_maxima(operation, ranges[0])
 
 
 def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Relaxed]:
-    """What takes the place of all operations that are not linear, on the ranges of their arguments."""
+    """The relaxations of all operations that are not linear, on the ranges of their arguments."""
     operations = {k: spec for k, spec in enumerate(graph.nodes) if isinstance(spec.operation, NONLINEAR)}
     return {k: _relaxed(spec.operation, [ranges[j] for j in spec.arguments]) for k, spec in operations.items()}  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ terms; among the first few of them the pair of halves with the better weaker bou
 2104.06718, section 5).
 
 Deviations:
-- Ranges are made once, before the first split; a split changes that of its own neuron alone.
+- Ranges are made once, before the first split; a split changes that of its neuron alone.
 - Slopes and multipliers of a part begin with those of the part that was split.
 """
 

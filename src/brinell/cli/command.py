@@ -82,7 +82,7 @@ class Command:
             return carry_out(call)
 
     def _workers(self) -> str | None:
-        """Where workers run, which only some verbs have."""
+        """The place of the workers, which only some verbs have."""
         if ROOT.on is not None and not self.study.workers:
             raise RequestError(f"brinell {self.study.command} has no work for workers: leave {option('on')} out")
         return ROOT.on

@@ -31,7 +31,7 @@ ROOT = Root()
 
 
 def verb_of(arguments: Sequence[str]) -> str:
-    """The first word that is no option of the root; empty for none."""
+    """The first word other than an option of the root; empty for none."""
     words = iter(arguments)
     for word in words:
         if word in ("--trust", "--on"):

@@ -24,7 +24,7 @@ class EOT:
         self.model, self.count = model, count
 
     def answer(self, x: Tensor) -> Tensor:
-        """(n, classes): one answer to inputs (n, *shape); refuses one that is no row of logits for each."""
+        """(n, classes): one answer to inputs (n, *shape); refuses one that is not a row of logits for each."""
         logits, expected = ask(self.model, x), (len(x), self.model.classes)
         if logits.shape != expected:
             raise ModelError(f"model {self.model.name} answered {tuple(logits.shape)} to {len(x)} inputs, not {expected}")

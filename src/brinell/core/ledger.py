@@ -383,7 +383,7 @@ class Ledger:
         return margin
 
     def _refuted(self, query: _Query, x: Tensor, close: Tensor) -> Tensor:
-        """(n,) bool: rows of those in `close` (n,) that are no success when the model is asked about them alone and together."""
+        """(n,) bool: rows of those in `close` (n,) that do not succeed when the model is asked about them alone and together."""
         refuted, rows = torch.zeros_like(close), close.nonzero()[:, 0]
         for part in (rows, *torch.split(rows, 1)):
             with torch.no_grad():

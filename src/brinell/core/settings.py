@@ -46,7 +46,7 @@ def number_type(hint: Any) -> type[int] | type[float] | None:
 
 
 def listed_words(hint: Any) -> tuple[str, ...]:
-    """The words that a field lists as its values, alone or beside others."""
+    """The words that a field lists as its values, alone or among others."""
     if get_origin(hint) is Literal:
         return tuple(word for word in get_args(hint) if isinstance(word, str))
     if get_origin(hint) in (Annotated, tuple, Union, UnionType):

@@ -75,7 +75,7 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
 
 
 def _other_form(boxes: Array, size: tuple[int, int]) -> str:
-    """What to do about boxes (k, 4) that are no corners: convert what fits into the picture otherwise."""
+    """What to do about boxes (k, 4) that are not corners: convert what fits into the picture otherwise."""
     first, sides, limit = boxes[:, :2], boxes[:, 2:], np.array(size[::-1]) + SLACK
     remedies = []
     if (sides > 0).all():

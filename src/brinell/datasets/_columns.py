@@ -1,4 +1,4 @@
-"""Columns of tables and data frames as vectors: numbers in units of their own, and categories, which no attack changes."""
+"""Columns of tables and data frames as vectors: numbers in their units, and categories, which no attack changes."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

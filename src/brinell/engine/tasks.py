@@ -66,7 +66,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def aims(self) -> tuple[str, ...]:
-        """What attacks aim at, each by itself: a criterion of maps, or kinds of errors of boxes."""
+        """Aims of the attacks, each by itself: a criterion of maps, or kinds of errors of boxes."""
 
     @property
     @abstractmethod

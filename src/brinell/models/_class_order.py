@@ -70,7 +70,7 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
 
 
 def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
-    """The names of classes in JSON; refuses what is no list or mapping of names."""
+    """The names of classes in JSON; refuses anything but a list or mapping of names."""
     pairs: list[tuple[Any, Any]] = []
     if isinstance(content, Mapping):
         pairs = list(content.items())

@@ -54,7 +54,7 @@ def _text(value: object) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that is no markup, without joints at which lines do not break."""
+    """A text without markup, without joints at which lines do not break."""
     return markup_free(text.replace("\u2060", ""))
 
 

@@ -232,7 +232,7 @@ def fingerprint(name: str) -> str:
 
 
 def verdict(about: Mapping[str, Any] | None) -> str:
-    """What an agent is worth, by its validation; empty without one."""
+    """The worth of an agent by its validation; empty without one."""
     validation = (about or {}).get("validation")
     if not validation:
         return ""

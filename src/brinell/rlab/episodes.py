@@ -226,7 +226,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Slots(Columns):
-    """What n slots know, on the device of the batch."""
+    """The knowledge of n slots, on the device of the batch."""
 
     sample: Tensor
     """(n,) int64: positions in the batch."""

@@ -26,7 +26,7 @@ Deviations from the papers:
   budget allows; after that two measures take turns: a large step that is kept whatever it brings, and a restart from the clean
   input towards another of the classes that came nearest.
 
-The host decides by counters of its own (`Counts`) and looks at the device three times a step: which inputs changed, in the
+The host decides by its counters (`Counts`) and looks at the device three times a step: which inputs changed, in the
 ledger, and what followed from the answers. A further look follows where an episode is stuck.
 """
 
@@ -278,7 +278,7 @@ class PatchSearch:
         return Step(self._observation(), reward, terminated, truncated)
 
     def _on(self, flags: Tensor) -> Tensor:
-        """What the host holds, on the device."""
+        """A copy of the host's tensor on the device."""
         return flags.to(self.alive.device, non_blocking=True)
 
     def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:

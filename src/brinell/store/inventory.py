@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     """Paths of all files in a folder that a command may read, sorted, without hidden ones and those that follow from others.
 
-    A folder within it that has a manifest has an inventory of its own: of its files only the manifest is listed. Of a folder that
+    A folder within it that has a manifest has its own inventory: of its files only the manifest is listed. Of a folder that
     another command still fills nothing is listed.
 
     Args:

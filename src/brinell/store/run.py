@@ -30,7 +30,7 @@ NO_ROWS = rows.build(
 SUMS = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
 """Columns that add up over the attacks of a stage on a sample."""
 FACTS = f"{PARTS}/facts.json"
-"""What an unfinished run has found out so far, besides rows."""
+"""The file of the facts of an unfinished run so far, besides its rows."""
 ACCUMULATED = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
 """Keys of the manifest, by model, that an unfinished run keeps in `FACTS`."""
 
@@ -44,7 +44,7 @@ def threshold_of(manifest: Mapping[str, Any]) -> str | None:
 
 
 def stored_facts(path: Path) -> dict[str, Any]:
-    """What an unfinished run has found out so far, by the keys of its manifest; empty at its beginning."""
+    """The facts of an unfinished run so far, by the keys of its manifest; empty at its beginning."""
     file = path / FACTS
     try:
         facts = json.loads(bounded.text(file))

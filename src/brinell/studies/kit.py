@@ -63,9 +63,9 @@ class Plan:
     """Models by name: for `pieces` on the device, with logits as answers."""
     device: "torch.device"
     facts: "Facts | None" = None
-    """What the manifest says in addition to request, data, models and machine."""
+    """Facts for the manifest in addition to request, data, models and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Facts for the manifest in addition to request, data, models and machine: JSON values."""
+    """The same as JSON values, without a class of facts."""
     more_data: "Mapping[str, Dataset]" = field(default_factory=dict)
     """Further data by setting, on which the rows depend too."""
     more_models: "Mapping[str, Model]" = field(default_factory=dict)
@@ -274,7 +274,7 @@ class Call:
     """The folder or file that was named."""
     resume: bool = False
     on: str | None = None
-    """Where workers run, such as ray; none leaves the work to this process."""
+    """The place of the workers, such as ray; none leaves the work to this process."""
     channel: "Channel | None" = None
     """The channel of a worker to its driver; None in a driver."""
     trust: Path | None = None
@@ -292,7 +292,7 @@ class Call:
 
     @property
     def named_folder(self) -> Path | None:
-        """Where the output goes by the words of the call: --out, or within the folder that it is about; None if neither is."""
+        """The place of the output by the words of the call: --out, or within the folder that it is about; None if neither is."""
         folder = getattr(self.request, self.study.within) if self.out is None and self.study.within else None
         return self.out if folder is None else Path(folder) / self.study.verb
 

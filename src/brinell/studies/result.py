@@ -22,7 +22,7 @@ class ReportedResult(Result):
 
     @abstractmethod
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
 
     def __str__(self) -> str:
         return " ".join(self.report().sentences[:2])

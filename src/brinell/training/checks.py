@@ -18,7 +18,7 @@ from brinell.training.recipe import Recipe, TrainedNetwork
 
 PGD_STEPS = 10
 STRONG = Recipe.of(f"pgd(steps={PGD_STEPS})")
-"""What every recipe is held against."""
+"""The attack against which every recipe is validated."""
 GAP = 0.8
 """PGD must leave this share of the accuracy that the training attack leaves, intervals considered."""
 COLLAPSE = 0.25
@@ -58,7 +58,7 @@ def is_correct(trained: TrainedNetwork, x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """Validation samples, on which a recipe is held against PGD of ten steps."""
+    """Validation samples, on which a recipe is validated by PGD of ten steps."""
 
     x: Tensor
     y: Tensor

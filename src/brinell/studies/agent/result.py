@@ -1,4 +1,4 @@
-"""What a training of an agent says: its queries, its surrogates, and whether it needs fewer queries than others."""
+"""The result of a training of an agent: its queries, its surrogates, and whether it needs fewer queries than others."""
 
 from typing import Literal
 
@@ -65,7 +65,7 @@ class AgentResult(ReportedResult):
     """A command that audits with the policy, its distortions and patches included."""
 
     def report(self) -> Report:
-        """What the terminal says."""
+        """The lines of the terminal."""
         queries = counted(sum(self.training_queries.values()), "training query", "training queries")
         learned = f"It learned on {counted(self.inputs, 'input')} with {queries}."
         verdict = [] if self.validation is None else [f"{self.validation.verdict[0].upper()}{self.validation.verdict[1:]}."]

@@ -1,4 +1,4 @@
-"""What the page, the terminal and the tables of an audit say."""
+"""The report of an audit: page, terminal and tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -344,7 +344,7 @@ class AuditReport:
         return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
 
     def stages_table(self) -> v.Table:
-        """What each attack left and cost; attacks without work are one number."""
+        """Samples that each attack left, and its cost; attacks without work are one number."""
         rows, idle = list[list[v.Cell]](), set[str]()
         for model in self.models:
             before = model.clean_accuracy.value

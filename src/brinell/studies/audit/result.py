@@ -52,7 +52,7 @@ class Audit(ReportedResult, AuditResult):
         return cls.model_construct(**{name: getattr(figures, name) for name in type(figures).model_fields})
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         run = self._open_run()
         stages = [(f"stage {number}", Code(stage["name"])) for number, stage in enumerate(run.manifest["stages"], 1)]
         facts = (("repeat", Code("brinell audit FOLDER/run.toml")), *stages, *provenance(run.manifest))
@@ -126,7 +126,7 @@ class Audit(ReportedResult, AuditResult):
 
     @property
     def verdict(self) -> str:
-        """What a run of one model shows, in a sentence."""
+        """The finding of a run of one model, in a sentence."""
         return self.models[self._index(None)].verdict
 
     def x_adv(self, model: str | None = None, *, eps: Any = None, attack: str | None = None) -> StoredInputs:

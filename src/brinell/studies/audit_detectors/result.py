@@ -62,7 +62,7 @@ class DetectorsResult(FolderResult, allow_inf_nan=True):  # scores and threshold
     """One entry for each model and detector."""
 
     def report(self) -> Report:
-        """What the page and the CSV files say."""
+        """The report of the page and the CSV files."""
         return Report(
             verb="audit detectors",
             title="How much of the robustness is only detectability?",

@@ -59,7 +59,7 @@ class Answers(PictureRows):
 
 
 class PicturesFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     task: Literal["segmentation", "detection"]
     criterion: str
@@ -194,7 +194,7 @@ class PicturesResult(FolderResult):
         return {"clean": [self.clean_accuracy], "robust": self.robust_accuracy}
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         (model,), (unit, remain) = self.models, UNITS[self.facts.task]
         last, first, texts = self.robust_accuracy[-1], self.clean_accuracy, ["0", *self.facts.eps_text]
         rates, further = [first, *self.robust_accuracy], self.figures[0]

@@ -22,7 +22,7 @@ from brinell.studies.result import Folder, FolderResult
 
 
 class BenchmarkFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     levels: Listing[Amount]
     """Multiples of the L2 distance of the adversarial example."""
@@ -85,7 +85,7 @@ class BenchmarkResult(FolderResult):
     """All levels, clean inputs first."""
 
     def report(self) -> Report:
-        """What the page, the terminal, the data card and the CSV files say."""
+        """The report of the page, the terminal, the data card and the CSV files."""
         facts, (model,), reached = self.facts, self.models, self.outcomes[Outcome.REACHED]
         outcomes = [(name.replace("_", " "), count) for name, count in self.outcomes.items() if count]
         trained = "an unknown number of" if facts.training_queries is None else f"{facts.training_queries:,}"

@@ -2,7 +2,7 @@
 
 A task is data, distance, criterion and budget. An entry is a model in a task: the lowest figure that attacks left and the highest
 share that proofs reach, over all of its folders that the board has verified with the same opened model and data. A folder that it
-has not verified is an entry of its own.
+has not verified is a separate entry.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Figures(Result):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The model; what was not verified is a model of its own."""
+        """The model; what was not verified is a separate model."""
         return (self.model, self.digest) if self.verified else (self.model, self.digest, self.run)
 
 

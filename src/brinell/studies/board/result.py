@@ -55,7 +55,7 @@ class BoardResult(ReportedResult):
         yield f"page: {self.folder}/index.html ({counted(self.written, 'file')} written)"
 
     def report(self) -> Report:
-        """What was verified and what is refused: the terminal, and the frame of the first page."""
+        """The verified and the refused folders: the terminal, and the frame of the first page."""
         claims, refused = self.folders - self.verified, len(self.refused)
         return Report(
             verb="board",

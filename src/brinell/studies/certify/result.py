@@ -36,7 +36,7 @@ MOST_SHOWN = 1000
 
 
 class CertifyFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     eps: Listing[Amount]
     """The budgets, 0 first."""
@@ -112,7 +112,7 @@ class CertifyResult(FolderResult, Band):
         return [line for tool in self.solvers for line in tool.faults]
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         (model,) = self.models
         texts, norm = self.facts.eps_text, distance(self.distance)
         middle = min(range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5))

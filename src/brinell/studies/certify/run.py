@@ -136,7 +136,7 @@ def make_plan(call: Call) -> CertifyPlan:
 
 
 def _plan_smoothing(call: Call) -> CertifyPlan:
-    """The plan of a smoothed model, which has a name of its own."""
+    """The plan of a smoothed model, which has its own name."""
     request: CertifyRequest = call.request
     _check_settings(request, NOISE, "smoothing")
     if request.norm != "l2" or len(request.method) > 1:

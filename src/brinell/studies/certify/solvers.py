@@ -221,7 +221,7 @@ def run_tool(command: Sequence[str], query: Path, network: str, seconds: float, 
 
 
 def read_answer(text: str, inputs: Sequence[str]) -> tuple[Word, str, tuple[float, ...]]:
-    """Verdict, reason and input in the output of a tool: the one verdict on a line of its own, and the values of the inputs."""
+    """Verdict, reason and input in the output of a tool: the only line that is one verdict, and the values of the inputs."""
     verdicts = [word for line in text.splitlines() if (word := line.strip().lower()) in WORDS]
     if not verdicts:
         return SILENT, "its answer is none of sat, unsat and unknown", ()

@@ -1,4 +1,4 @@
-"""What a claim says: figures of a run, what they leave open, and how to repeat them."""
+"""The content of a claim: figures of a run, what they leave open, and how to repeat them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -108,17 +108,17 @@ class ClaimResult(ReportedResult, ClaimingResult):
     stages: list[str]
     """The attacks that ran."""
     knowledge: str
-    """What the attacker knows, in the words of NIST AI 100-2."""
+    """The knowledge of the attacker, in the words of NIST AI 100-2."""
     checks: CheckCounts
     date: str
     """Day on which the run was finished, as it says."""
     not_tested: list[str]
-    """What the claim does not speak of."""
+    """Subjects on which the claim is silent."""
     repeat: str
     """The command that repeats the run, made from its settings."""
 
     def report(self) -> Report:
-        """What the page, the terminal, the card and the CSV files say."""
+        """The report of the page, the terminal, the card and the CSV files."""
         norm = distance(self.distance)
         proven = self.certified is not None
         lines = [("attacked", [self.clean, *(level.robust for level in self.levels)])]

@@ -18,7 +18,7 @@ from brinell.analysis.standing import Rank, Standing
 ENOUGH = 5
 """Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
 LEAST_CORRELATED = 5
-"""Models from which on a correlation is told: of fewer, no order has a small p-value."""
+"""Models from which on a correlation is given: of fewer, no order has a small p-value."""
 
 
 class ComparedModel(Result):

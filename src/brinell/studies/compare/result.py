@@ -83,7 +83,7 @@ class Comparison(ReportedResult, ClaimingResult):
     classes: list[ComparedClass]
     """The classes, by index."""
     parameters: Correlation | None
-    """Whether the number of parameters goes with robustness; null with fewer than five models."""
+    """The correlation of the number of parameters with robustness; null with fewer than five models."""
     notes: list[str]
     """What is left out, and what limits the comparison."""
 
@@ -97,7 +97,7 @@ class Comparison(ReportedResult, ClaimingResult):
         return html.write(Path(self.folder), self.report())
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
         baseline, *others = self.models
         changes = [_points(pair, self.at) for pair in self.pairs if pair.b == baseline.model]
@@ -246,7 +246,7 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
 
 
 def _size_sentence(correlation: Correlation | None) -> Iterator[str]:
-    """Whether the number of parameters goes with robustness."""
+    """The correlation of the number of parameters with robustness."""
     if correlation is not None:
         size = f"Spearman {short(correlation.value)}, p {p_value(correlation.p)}, {counted(correlation.n, 'model')}"
         if significant(correlation.p):

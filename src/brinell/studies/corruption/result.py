@@ -70,7 +70,7 @@ def example_path(number: int) -> str:
 
 
 class CorruptFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     kinds: Listing[str]
     """The names of the corruptions."""
@@ -188,7 +188,7 @@ class CorruptResult(FolderResult):
     """Notes on undefined figures and limits of comparisons."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         reference, severities = self.request.reference, [str(severity) for severity in self.facts.severities]
         tables = []
         for index, model in enumerate(self.per_model):

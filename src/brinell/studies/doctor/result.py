@@ -41,7 +41,7 @@ class DoctorResult(Result):
     packages: list[Package]
     """The packages that Brinell needs, and those of its extras."""
     purposes: dict[str, str]
-    """What each extra is for."""
+    """The purpose of each extra."""
     devices: list[DeviceFacts]
     """The devices, the processor first."""
     auto: str

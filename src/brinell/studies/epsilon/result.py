@@ -91,7 +91,7 @@ class Evidence(Content):
 
 
 class EpsilonFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     drawn: Count
     """The number of samples that measure mean distances but in L2, and perceptibility."""
@@ -100,7 +100,7 @@ class EpsilonFacts(Facts):
     train: Count
     """The number of training samples, 0 without training data."""
     notes: TableOf[str]
-    """What makes budgets wrong, by code."""
+    """Facts that make budgets wrong, by code."""
 
 
 class Heat(Result):
@@ -174,7 +174,7 @@ class EpsilonResult(FolderResult):
     """Recommendations by norm."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         table, domain = parquet.load_rows(Distances, Path(self.folder) / ROWS), self.manifest["data"]["domain"]
         shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
         curves = [_curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain)) for norm in self.norms]

@@ -65,7 +65,7 @@ class Points:
         """(n,): the index of the pair of each sample in `distinct`."""
 
     def notes(self) -> dict[str, str]:
-        """What makes budgets wrong, by code."""
+        """Facts that make budgets wrong, by code."""
         notes, contents = {}, Counter(self.pairs[position][0] for position in self.distinct.tolist())
         if clash := [str(number) for number, (content, _) in enumerate(self.pairs) if contents[content] > 1]:
             notes["conflict"] = (
@@ -240,7 +240,7 @@ class Search:
         """The neighbours in L2, by the prefix of their columns."""
 
     def nearest(self, norm: str, prefix: str) -> Neighbours:
-        """The neighbours of the distinct samples; of the data they are no neighbours of their own."""
+        """The neighbours of the distinct samples; a sample of the data is not its own neighbour."""
         itself = None if prefix else np.arange(len(self.labels))
         if prefix not in self.squared:
             self.squared[prefix] = self.references[prefix].nearest("l2", self.values, self.labels, itself=itself)

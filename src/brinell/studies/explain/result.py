@@ -87,7 +87,7 @@ class MethodFacts(Content):
 
 
 class ExplainFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     methods: Listing[MethodFacts]
     unfit: TableOf[str]
@@ -175,7 +175,7 @@ class ExplainResult(FolderResult):
     """Families of comparisons, with the smallest number of samples that can decide."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         (model,) = self.models
         related = f"{self.groups} groups of related samples" if self.groups != self.n else ""
         left_out = ", ".join(f"{count} {reason}" for reason, count in self.facts.left_out.items())
@@ -199,7 +199,7 @@ class ExplainResult(FolderResult):
         return [method for method in self.methods if not method.is_control]
 
     def _sentence(self) -> str:
-        """Which methods follow the model."""
+        """The methods that follow the model."""
         checked = [method for method in self.methods if method.faithful is not None]
         if not checked or not all(family.possible for family in self.attainable if family.claim == FAITHFUL):
             return f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."

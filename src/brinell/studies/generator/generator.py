@@ -26,7 +26,7 @@ MOST = 1 << 30
 
 
 class GeneratorFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     data_digest: str
     """Hash of the content of the data."""

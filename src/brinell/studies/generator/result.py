@@ -1,4 +1,4 @@
-"""What a training of a generator says."""
+"""The result of a training of a generator."""
 
 import shlex
 
@@ -24,7 +24,7 @@ class GeneratorResult(ReportedResult):
     """Hash of all that its drawings depend on."""
 
     def report(self) -> Report:
-        """What the terminal says."""
+        """The lines of the terminal."""
         words = ("brinell", "unrestricted", "--data", self.data, "--generator", self.generator)
         return Report(
             verb="train generator",

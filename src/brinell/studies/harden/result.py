@@ -85,7 +85,7 @@ class Answers:
 
 
 class HardenFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     eps: Amount
     """The training budget, in input units."""
@@ -182,7 +182,7 @@ class HardenResult(FolderResult):
             yield f"model: --model {shlex.quote(self.spec)}"
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         (model,), facts, train = self.models, self.facts, self.facts.train
         return Report(
             verb="harden",

@@ -378,7 +378,7 @@ def _answers(plan: HardenPlan, networks: Sequence[TrainedNetwork], x: Tensor, pa
     trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
 
     def answers(change: str, seen: bool, transform: Callable[[TrainedNetwork], Tensor], distortion: str = "") -> Answers:
-        """Whether each network is right on the inputs that a transform makes for it."""
+        """Rows with the inputs on which each network is right after a transform made for it."""
         before, after = (is_correct(network, transform(network), y).cpu().numpy() for network in networks)
         shared = {"change": change, "distortion": distortion, "seen": seen}
         return rows.build(Answers, len(ids), **shared, sample_id=ids, before=before, after=after)

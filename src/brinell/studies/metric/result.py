@@ -1,4 +1,4 @@
-"""What a training of a distance says: how well it separates classes beside the distance between pixels."""
+"""The result of a training of a distance: how well it separates classes, and how well the distance between pixels does."""
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import Share
@@ -54,7 +54,7 @@ class MetricResult(ReportedResult):
     """Notes on the data."""
 
     def report(self) -> Report:
-        """What the terminal says."""
+        """The lines of the terminal."""
         auc = self.auc
         interval = "no interval" if auc["low"] is None else f"{auc['low']:.4f} to {auc['high']:.4f}"
         return Report(

@@ -162,7 +162,7 @@ class ReviewResult(FolderResult):
         return super().write()
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         people = [name for name in self.reviewers if name]
         by = f" by {', '.join(people)}" if people else ""
         jumpy = self.catch and self.false_alarms / self.catch > JUMPY

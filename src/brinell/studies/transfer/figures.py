@@ -39,7 +39,7 @@ class SourceFacts(Content):
 
 
 class TransferFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     eps: Amount
     """The budget."""

@@ -52,7 +52,7 @@ class TransferResult(FolderResult):
     """Limits on comparing figures, one sentence each."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
         size = f"{counted(len(self.sources), 'source')}, {counted(len(self.per_model), 'model')}"
         return Report(

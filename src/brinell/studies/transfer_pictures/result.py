@@ -47,7 +47,7 @@ class SourceFacts(Content):
 
 
 class TransferFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     task: Literal["segmentation", "detection"]
     criterion: str
@@ -123,7 +123,7 @@ class TransferResult(FolderResult):
     """Notes on the models."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         cells = {(cell.source, cell.aim, cell.model): cell for cell in self.cells}
         crossing = [cell for cell in self.cells if cell.source is not None and not cell.white_box]
         attacks = {source.name: source.attacks for source in self.facts.sources}

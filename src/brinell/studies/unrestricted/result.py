@@ -121,7 +121,7 @@ class GeneratorFacts(Content):
 
 
 class UnrestrictedFacts(Facts):
-    """What the request leaves open."""
+    """Facts that the request leaves open."""
 
     judges: Listing[str]
     """Names of the judges. Without judges, only the auxiliary classifier decides on the class."""
@@ -252,14 +252,14 @@ class UnrestrictedResult(FolderResult):
     attempts: int
     """Inputs that the generator drew."""
     warnings: list[str]
-    """What the figures cannot show."""
+    """Limits of the figures."""
     results: list[VariantResult]
     """Every model under every variant."""
     shown: list[Shown]
     """Errors with their pictures: of each class, model and variant one before a second of any, adversarial examples first."""
 
     def report(self) -> Report:
-        """What the page, the terminal and the CSV files say."""
+        """The report of the page, the terminal and the CSV files."""
         subject = ", ".join(self.models) if len(self.models) <= NAMED else counted(len(self.models), "model")
         target = self.facts.target
         towards = "" if target is None else f" towards class {class_name(self.classes, target)}"
@@ -388,7 +388,7 @@ def _median(values: Array) -> float | None:
 
 
 def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterator[str]:
-    """What the figures cannot show."""
+    """Limits of the figures."""
     yield "No person checked the class of the inputs: only classifiers say that they show the intended class."
     if not facts.judges:
         yield (
@@ -424,7 +424,7 @@ def _shown(table: Answers, judges: Array, names: list[str]) -> list[Shown]:
 
 
 def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
-    """What the searches achieved, for each model and variant with a clear attempt; `witnesses` says who sees the class."""
+    """The success of the searches, for each model and variant with a clear attempt; `witnesses` says who sees the class."""
     clear = [variant for variant in result.results if variant.total.clear.k]
     if not clear:
         yield "No plain sample is clear: no other classifier sees its intended class, so nothing can be said about the models."

@@ -368,7 +368,7 @@ class RepeatedAudit(ModelAudit):
         self._note(stage.name, "the reason of a failure comes out differently", np.array(other))
 
     def _judge_stored(self, stage: Stage, records: Records) -> None:
-        """Note rows of broken samples whose stored input is missing, is no success, or shows another value."""
+        """Note rows of broken samples whose stored input is missing, does not succeed, or shows another value."""
         plan, domain = self.plan, self.plan.dataset.domain
         stored = self.recorded.adversarial(self.name, stage.name, records.sample_id.tolist())
         shape = tuple(domain.shape)

@@ -40,7 +40,7 @@ class VerifyResult(ReportedResult):
     passed: bool
     """True if the status is proved."""
     premises: list[str]
-    """What the verdict presupposes: whose data and whose models they are, a sentence each."""
+    """Premises of the verdict: whose data and whose models they are, a sentence each."""
     rows: int = 0
     """Rows that were compared with those of a repetition."""
     predictions: int = 0
@@ -120,7 +120,7 @@ class VerifyResult(ReportedResult):
         return EXIT_CODES[self.status]
 
     def report(self) -> Report:
-        """What the terminal says."""
+        """The lines of the terminal."""
         counts = (
             f"{self.rows:,} rows were compared, {self.predictions:,} clean predictions and {self.successes:,} adversarial inputs "
             f"judged again, {self.replayed:,} rows computed again."
