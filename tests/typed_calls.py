@@ -20,7 +20,7 @@ brinell.attack(net, torch.zeros(4, 2), torch.zeros(4), "apgd", eps=0.1).success
 brinell.audit(net, brinell.data(x, y, classes=["a", "b"], kind="vector"))
 place = brinell.transfer(model=[net], data=x, y=y).sources[0].rank
 rank: float = place.low if place else 1.0
-brinell.transfer([run.folder, "SET"], eps="8/255", out="t")
+brinell.transfer(["SET", "net"], eps="8/255", out="t")
 brinell.explain(net, x, y, method=["rlab"], steps=4).methods[0].queries
 brinell.harden(net, x, y, train=(x, y), optimizer="sgd", recipe="trades+awp").weights
 brinell.epsilon((x, y), train=(x, y), norm=("linf", "l2"), allow=0.1).facts.notes

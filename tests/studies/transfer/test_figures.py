@@ -42,7 +42,7 @@ def folder_of(answers, path):
         for i, (name, white_box) in enumerate(SOURCES)
     ]
     facts = TransferFacts(eps=0.1, eps_text="1/10", attack="fgsm", sources=sources)
-    models = [{"name": name, "architecture": f"net {name}", "parameters": i} for i, name in enumerate(MODELS)]
+    models = [{"name": name} for name in MODELS]
     manifest = {"data": {"name": "d", "classes": ["x", "y", "z"]}, "models": models, "seconds": 8.0}
     return Folder(path=path, manifest=manifest, request=TransferRequest(), facts=facts, rows=answers)
 
@@ -87,12 +87,10 @@ def test_figures_are_counts_of_rows(tmp_path):
         for source, (name, _), i in zip(result.sources, SOURCES, range(3), strict=True):
             values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
             assert source.success == (np.mean(values) if values else None)
-            assert (source.min_success, source.name) == (min(values, default=None), name)
             assert (source.forwards, source.backwards) == (N * (N - 1) // 2, N)
             assert (source.n, source.missing, source.median_l2) == (N, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
         for model in result.per_model:
             values = [c.success.value for c in result.cells if c.model == model.model and not c.white_box and c.success.n]
             assert model.success == (np.mean(values) if values else None)
-            assert model.architecture == f"net {model.model}" and model.parameters == MODELS.index(model.model)
-        assert (result.passes, result.seconds, result.facts.eps_text, result.data) == (3 * (N + 3 * N), 8.0, "1/10", "d")
+        assert (result.seconds, result.facts.eps_text, result.data) == (8.0, "1/10", "d")
         assert any("two: 1 of its 15 samples have no example" in note for note in result.notes)

@@ -1,4 +1,4 @@
-"""Measure how adversarial examples transfer between models: examples made now, or read from runs or benchmark sets.
+"""Measure how adversarial examples transfer between models: examples made now, or read from benchmark sets.
 
 Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
 """
@@ -26,9 +26,8 @@ class TransferRequest(BaseRequest):
     """The request of `brinell transfer`."""
 
     source: tuple[Folder, ...] = ()
-    """A source of adversarial examples: the folder of a benchmark set, the folder of a run, or the name of a model among those
-    of --model, which is attacked. Names joined by + are attacked as one model, by the mean of their logits. Default: each
-    model."""
+    """A source of adversarial examples: the folder of a benchmark set, or the name of a model among those of --model, which is
+    attacked. Names joined by + are attacked as one model, by the mean of their logits. Default: each model."""
     data: DataSpec | None = None
     """The data, as for brinell audit. Default: the clean inputs of the first benchmark set, or digits."""
     model: tuple[ModelSpec, ...] = ()
@@ -37,8 +36,7 @@ class TransferRequest(BaseRequest):
     norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1 or l0."""
     eps: Budgets | None = None
-    """The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in
-    the field."""
+    """The budget of the examples that are made. Default: the largest budget that is usual in the field."""
     attack: AttackSpec | None = None
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample. Default: mi-fgsm; for masks and boxes the usual one of an audit."""
@@ -62,6 +60,6 @@ STUDY = Study(
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",
-        "brinell transfer SET RUN plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
+        "brinell transfer SET plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
     ),
 )

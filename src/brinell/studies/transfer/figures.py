@@ -25,7 +25,7 @@ class SourceFacts(Content):
     name: str
     """The name of the source in the rows."""
     kind: str
-    """The kind of source: made (in this transfer), run or set."""
+    """The kind of source: made (in this transfer) or set."""
     members: Listing[str]
     """The names of the models that the examples were made on."""
     white_box: Listing[str]
@@ -35,7 +35,7 @@ class SourceFacts(Content):
     samples: Count
     """The number of samples, those without an example included."""
     folder: str | None
-    """The folder of the run or the set."""
+    """The folder of the set."""
 
 
 class TransferFacts(Facts):
@@ -64,7 +64,7 @@ class Answers:
     l2: Array = column("float32", "Euclidean length of the change")
     clean_pred: Array = column("int32", "class that the model predicts for the clean input")
     pred: Array = column("int32", "class that the model predicts for the example")
-    forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a run or a set")
+    forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a set")
     backwards: Array = column("int64", "backward evaluations")
 
     def __len__(self) -> int:
@@ -75,28 +75,26 @@ class SourceResult(Result):
     """A source of adversarial examples."""
 
     name: str
-    """Its name in `facts.sources`: the model or models that the examples were made on, RUN/MODEL, or SET and its level."""
+    """Its name in `facts.sources`: the model or models that the examples were made on, or SET and its level."""
     n: int
     """Number of examples."""
     missing: int
-    """Number of samples without an example; in a run or a set, the robust ones. No figure of this source counts them."""
+    """Number of samples without an example; in a set, the robust ones. No figure of this source counts them."""
     median_l2: float | None
     """Median Euclidean length of the changes."""
     max_linf: float | None
     """Largest change of a value."""
     success: float | None
     """Mean success on the models that are not members of the source; null if all are members."""
-    min_success: float | None
-    """Smallest success on a model that is not a member of the source."""
     rank: Rank | None
     """Rank by success among the sources made in this transfer, by comparisons of each two on the models that neither was made on;
     null unless each two share such a model with an eligible sample. Two models share none."""
     rivals: list[str]
     """Sources made in this transfer whose success on the shared targets does not differ significantly; empty without a rank."""
     forwards: int
-    """Forward evaluations that making the examples cost; 0 for a run or a set."""
+    """Forward evaluations that making the examples cost; 0 for a set."""
     backwards: int
-    """Backward evaluations that making the examples cost; 0 for a run or a set."""
+    """Backward evaluations that making the examples cost; 0 for a set."""
 
 
 class EvaluatedModel(Result):
@@ -104,10 +102,6 @@ class EvaluatedModel(Result):
 
     model: str
     """Its name."""
-    architecture: str | None
-    """Kind of network, if known."""
-    parameters: int | None
-    """Number of weights, if known."""
     success: float | None
     """Mean success of the sources made in this transfer without it; null without one."""
 
@@ -246,7 +240,6 @@ def source_results(
                 median_l2=float(np.median(any_model.l2)) if len(any_model) else None,
                 max_linf=float(any_model.linf.max()) if len(any_model) else None,
                 success=mean(transferred[source.name]),
-                min_success=min(transferred[source.name], default=None),
                 rank=place,
                 rivals=rivals,
                 forwards=int(any_model.forwards.sum()),
@@ -336,25 +329,13 @@ def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]])
     return ranks
 
 
-def model_results(
-    models: Sequence[Mapping[str, Any]], sources: Sequence[SourceFacts], cells: Sequence[Cell]
-) -> list[EvaluatedModel]:
+def model_results(models: Sequence[str], sources: Sequence[SourceFacts], cells: Sequence[Cell]) -> list[EvaluatedModel]:
     """The models, with the mean success of the sources made here without them."""
     made = {source.name for source in sources if source.kind == "made"}
-    success = {
-        model["name"]: [
-            cell.success.value for cell in cells if cell.model == model["name"] and cell.source in made and not cell.white_box
-        ]
-        for model in models
-    }
+    others = [cell for cell in cells if cell.source in made and not cell.white_box]
     return [
-        EvaluatedModel(
-            model=str(entry["name"]),
-            architecture=entry.get("architecture"),
-            parameters=entry.get("parameters"),
-            success=mean(success[entry["name"]]),
-        )
-        for entry in models
+        EvaluatedModel(model=model, success=mean([cell.success.value for cell in others if cell.model == model]))
+        for model in models
     ]
 
 

@@ -44,8 +44,6 @@ class TransferResult(FolderResult):
     """The models, which are the columns of the matrix."""
     cells: list[Cell]
     """One cell for each source and model, source by source."""
-    passes: int
-    """Forward evaluations on clean inputs and examples, over all models."""
     attainable: list[Attainable]
     """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
@@ -62,7 +60,6 @@ class TransferResult(FolderResult):
             sentences=sentences(self),
             blocks=[*_matrices(self), _sources(self), _cells(self)],
             notes=[Note("coverage", "note", text) for text in self.notes],
-            provenance=[("forward evaluations", self.passes)],
         )
 
 
@@ -75,17 +72,11 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     sources = source_results(facts.sources, answers, cells, models)
     made = list_made(facts.sources, models)
     possible = families(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources))
-    clean = {
-        (source.folder if source.kind == "set" else "data", sample)
-        for source in facts.sources
-        for sample in answers[source.name][models[0]].sample_id.tolist()
-    }
     return TransferResult(
         **folder.head(),
         sources=sources,
-        per_model=model_results(folder.manifest["models"], facts.sources, cells),
+        per_model=model_results(models, facts.sources, cells),
         cells=correct_p_values(cells),
-        passes=len(models) * len(clean) + len(folder.rows),
         attainable=possible,
         notes=[*notes_on(facts.sources, sources), *impossible(possible)],
     )
@@ -138,7 +129,7 @@ def _success(cell: Cell) -> object:
 
 
 def _sources(result: TransferResult) -> Table:
-    columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean", "lowest")
+    columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean")
     return Table(
         title="The sources",
         columns=(*columns, "forwards", "backwards"),
@@ -150,7 +141,6 @@ def _sources(result: TransferResult) -> Table:
                 source.median_l2,
                 source.max_linf,
                 Percent(source.success),
-                Percent(source.min_success),
                 source.forwards,
                 source.backwards,
             )
@@ -173,8 +163,8 @@ def _cells(result: TransferResult) -> Table:
 
 
 def sentences(result: TransferResult) -> list[str]:
-    """The best source, the models on which examples succeed least and most, and the white-box gap."""
-    return [sentence for sentence in (*_best_source(result), _affected(result), _white_box_gap(result)) if sentence]
+    """The best source, and the models on which examples succeed least and most."""
+    return [sentence for sentence in (*_best_source(result), _affected(result)) if sentence]
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
@@ -211,27 +201,10 @@ def _affected(result: TransferResult) -> str:
     return f"Examples made on other models succeed on {low} to {high} of these samples."
 
 
-def _white_box_gap(result: TransferResult) -> str:
-    """Sentence on success on the model itself and on other models."""
-    shares = {
-        kind: [cell.success.value for cell in result.cells if cell.white_box == kind and cell.success.value is not None]
-        for kind in (True, False)
-    }
-    if not all(shares.values()):
-        return ""
-    white, black = (percent(sum(values) / len(values)) for values in shares.values())
-    return (
-        f"{white} of the examples succeed on the models that they were made on, and {black} on other models (means over "
-        f"{len(shares[True])} and {len(shares[False])} cells)."
-    )
-
-
 def budget(result: TransferResult) -> str:
-    """The budget of examples that were made or read from runs, and the largest change of a benchmark set, which has none."""
-    parts, kinds = [], {source.name: source.kind for source in result.facts.sources}
-    if any(kind != "set" for kind in kinds.values()):
-        parts.append(f"{distance(result.request.norm)} up to {result.facts.eps_text}")
-    changes = [source.max_linf for source in result.sources if kinds[source.name] == "set" and source.max_linf is not None]
-    if changes:
-        parts.append(f"benchmark sets with changes up to {short(max(changes))} in Linf")
-    return ", ".join(parts)
+    """The budget of examples that were made, and the largest change of a benchmark set, which has none."""
+    made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (result.facts.attack is not None)
+    sources = zip(result.sources, result.facts.sources, strict=True)
+    changes = [source.max_linf for source, facts in sources if facts.kind == "set" and source.max_linf is not None]
+    sets = [f"benchmark sets with changes up to {short(max(changes))} in Linf"] if changes else []
+    return ", ".join(made + sets)

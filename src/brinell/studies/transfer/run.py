@@ -1,4 +1,4 @@
-"""Carries out `brinell transfer`: makes or reads each source's examples, and evaluates every model on them."""
+"""Makes or reads each source's examples, and evaluates every model on them."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,7 @@ from brinell.engine.plan import check_names, model_facts, open_distance, skip_re
 from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.folder import MANIFEST, verb_of
-from brinell.store.run import Run
+from brinell.store.folder import MANIFEST
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, families
@@ -64,12 +63,11 @@ def make_plan(call: Call) -> TransferPlan:
     request: TransferRequest = call.request
     if request.criterion is not None:
         raise RequestError(f"{option('criterion')} is for masks and boxes, and these data have classes: leave it out")
-    folders = {text: Path(text) for text in request.source if (Path(text) / MANIFEST).exists()}
-    sets = [folder for folder in folders.values() if verb_of(folder) == "benchmark"]
+    sets = [text for text in request.source if (Path(text) / MANIFEST).exists()]
     dataset = call.dataset()
     if dataset is None:
         of_set = request.data is None and sets
-        dataset = Bench(path=str(sets[0]), level="clean")() if of_set else open_data(request.data or "digits")
+        dataset = Bench(path=sets[0], level="clean")() if of_set else open_data(request.data or "digits")
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
         raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
@@ -78,7 +76,7 @@ def make_plan(call: Call) -> TransferPlan:
     distance = open_distance(request.norm)
     plan = open_plan(opened, TransferPlan, request=request, distance=distance, **unset)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
-    sources = _sources(request, folders, digests, len(plan.ids))
+    sources = _sources(request, sets, digests, len(plan.ids))
     _check_sets(sources, dataset)
     made = [source for source in sources if source.kind == "made"]
     stage = _attack_stage(plan, made) if made else None
@@ -106,28 +104,18 @@ def make_plan(call: Call) -> TransferPlan:
     )
 
 
-def _sources(
-    request: TransferRequest, folders: Mapping[str, Path], digests: Mapping[str, str], samples: int
-) -> tuple[SourceFacts, ...]:
-    """The sources of the matrix: models, sets and runs.
-
-    Args:
-        request: the request.
-        folders: those of its sources that are folders.
-        digests: of the models by name. Digests distinguish a retrained model of the same name.
-        samples: number of samples.
-    """
+def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str, str], samples: int) -> tuple[SourceFacts, ...]:
+    """The sources of the matrix: models and sets. Digests of the models by name tell retrained models of one name apart."""
     sources: list[SourceFacts] = []
     for text in request.source or tuple(digests):
-        if text in folders:
-            read = _set_sources if verb_of(folders[text]) == "benchmark" else _run_sources
-            sources += read(folders[text], request, digests)
+        if text in sets:
+            sources += _set_sources(Path(text), digests)
             continue
         members = [part.strip() for part in text.split("+")]
         if unknown := [member for member in members if member not in digests]:
             raise RequestError(
-                f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a run or a "
-                f"benchmark set: the models are {', '.join(digests)}"
+                f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a benchmark "
+                f"set: the models are {', '.join(digests)}"
             )
         same = {digests[name] for name in members}
         white_box = [name for name, digest in digests.items() if digest in same]
@@ -138,7 +126,7 @@ def _sources(
     return tuple(sources)
 
 
-def _set_sources(folder: Path, request: TransferRequest, digests: Mapping[str, str]) -> list[SourceFacts]:
+def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
     """The levels of a benchmark set. Its model is found by name too: the domain, which differs, is part of a digest."""
     manifest = manifest_of(folder)
     (model,), samples = manifest["models"], len(Bench(path=str(folder), level="clean")().labels())
@@ -154,29 +142,6 @@ def _set_sources(folder: Path, request: TransferRequest, digests: Mapping[str, s
         )
         for level in manifest["facts"]["levels"]
         if level > 0
-    ]
-
-
-def _run_sources(folder: Path, request: TransferRequest, digests: Mapping[str, str]) -> list[SourceFacts]:
-    run = Run.open(folder)
-    distance = run.manifest["distance"]
-    if distance != request.norm:
-        raise RequestError(f"{folder} measures eps in {distance}, not in {request.norm}: pass {option('norm')} {distance}")
-    if run.manifest.get("recommended"):
-        raise RequestError(
-            f"{folder} has a budget for each sample: a transfer needs a run whose {option('eps')} values are numbers"
-        )
-    records = run.records()
-    return [
-        SourceFacts(
-            name=f"{folder.name}/{model['name']}",
-            kind="run",
-            members=[str(model["name"])],
-            white_box=[name for name, digest in digests.items() if digest == model["digest"]],
-            samples=len(np.unique(records.sample_id[records.model == str(model["name"])])),
-            folder=str(folder),
-        )
-        for model in run.manifest["models"]
     ]
 
 
@@ -222,7 +187,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
         )
         for number, source in enumerate(plan.sources)
         if source.kind == "made"
-        for start in _starts(plan)
+        for start in range(0, len(plan.ids), SLICE)
     ]
     needs = tuple(piece.name for piece in making)
     return [
@@ -234,10 +199,6 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
 def example_file(number: int, start: int) -> str:
     """Path of a slice of the examples of a source, relative to the folder: arrays x, forwards and backwards."""
     return f"examples/{number:03d}-{start:08d}.safetensors"
-
-
-def _starts(plan: TransferPlan) -> range:
-    return range(0, len(plan.ids), SLICE)
 
 
 def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
@@ -337,8 +298,8 @@ class Examples:
 def _examples(plan: TransferPlan, number: int) -> Examples:
     source = plan.sources[number]
     if source.kind != "made":
-        return read_set(source) if source.kind == "set" else read_run(plan, source)
-    arrays = [read_arrays(plan.folder / example_file(number, start)) for start in _starts(plan)]
+        return read_set(source)
+    arrays = [read_arrays(plan.folder / example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
     x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
     return Examples(
         source=source,
@@ -353,11 +314,7 @@ def _examples(plan: TransferPlan, number: int) -> Examples:
 
 
 def read_set(source: SourceFacts) -> Examples:
-    """Read the adversarial examples of a benchmark set at the level of the source, with their clean inputs.
-
-    Raises:
-        RequestError: the set holds no such examples.
-    """
+    """Read the adversarial examples of a benchmark set at the level of the source, with their clean inputs."""
     assert source.folder is not None and source.level is not None
     folder = source.folder
     pairs = pairs_of(Path(folder), source.level)
@@ -377,45 +334,6 @@ def read_set(source: SourceFacts) -> Examples:
     )
 
 
-def read_run(plan: TransferPlan, source: SourceFacts) -> Examples:
-    """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one.
-
-    Raises:
-        RequestError: the run is over other data, or holds no adversarial example within eps.
-    """
-    assert source.folder is not None
-    run, (name,) = Run.open(source.folder), source.members
-    if run.manifest["data"]["digest"] != plan.dataset.digest():
-        raise RequestError(
-            f"{plan.dataset.name} is not the data of {source.folder}: pass {option('data')} {run.manifest['data']['spec']}"
-        )
-    records = run.records()
-    radius = np.ma.filled(records.broken * records.unit, np.inf)
-    mask = (records.model == name) & (radius <= plan.eps * (1 + 1e-9))
-    best: dict[int, tuple[float, str]] = {}
-    for sample, eps, stage in zip(
-        *(column[mask].tolist() for column in (records.sample_id, records.broken, records.attack)), strict=True
-    ):
-        best[sample] = min(best.get(sample, (eps, stage)), (eps, stage))
-    if not best:
-        raise RequestError(
-            f"{source.folder} holds no adversarial example of {name} within {plan.eps:g}: pass a larger "
-            f"{option('eps')}, or omit it"
-        )
-    inputs = dict[int, Array]()
-    for stage in {stage for _, stage in best.values()}:
-        inputs |= run.adversarial(name, stage, [sample for sample, (_, best_stage) in best.items() if best_stage == stage])
-    ids = np.array(sorted(inputs), dtype=np.int64)
-    return Examples(
-        source=source,
-        sample_id=ids,
-        label=np.asarray(plan.dataset.labels(), dtype=np.int64)[ids],
-        distortion=[""] * len(ids),
-        clean=plan.dataset.load(ids.tolist()),
-        x=torch.as_tensor(np.stack([inputs[sample] for sample in ids.tolist()])),
-    )
-
-
 class Ensemble:
     """A model whose logits are the mean of its members' logits.
 
@@ -424,14 +342,6 @@ class Ensemble:
     """
 
     def __init__(self, members: Sequence[Model]) -> None:
-        """Create an ensemble.
-
-        Args:
-            members: models over one domain, each in a `session`.
-
-        Raises:
-            RequestError: the members have different numbers of classes.
-        """
         if len({member.classes for member in members}) > 1:
             counts = ", ".join(f"{member.name} {member.classes}" for member in members)
             raise RequestError(f"models with different numbers of classes cannot be attacked as one: {counts}")
