@@ -1,4 +1,4 @@
-"""Quantiles with failures, distances and queries of successes against lookups row by row, and histograms that lose nothing."""
+"""Quantiles with failures, distances and queries of successes against lookups row by row."""
 
 import math
 
@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 
 from brinell.analysis.curve import grid
 from brinell.analysis.distributions import (
-    QUERIES,
     Sample,
     distance_at_success,
-    histogram,
-    histogram_of_counts,
     quantile,
     queries_to_success,
-    success_by_queries,
 )
 
 EPS, STAGES = [0.0, 0.1, 0.2], ("apgd-ce", "square")
@@ -107,54 +103,3 @@ def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
             result = queries_to_success(rows, cells, stage)
             assert sorted(result.values) == sorted(queries for queries in tried if queries is not None) and result.attack == stage
             assert result.robust == tried.count(None)
-
-
-def test_success_by_queries_ends_with_what_was_spent(synthetic):
-    def curve(broken, most, backwards=0, first="square"):
-        """Of ten samples, those that are `broken` fall at these queries; the others cost `most`."""
-        breaks = np.where(np.arange(10) < len(broken), 0.05, np.inf)[None]
-        rows = synthetic.records("m", np.zeros(10, int), [0.1], breaks, stages=("square",))
-        successes = ~np.ma.getmaskarray(rows.queries_to_success)
-        rows = synthetic.change(rows, successes, queries_to_success=np.array(broken, np.int64))
-        rows = synthetic.change(rows, rows.attack == "square", backwards=backwards, forwards=most)
-        manifest = synthetic.manifest(["m"], [0.1], 10, ["a"], stages=("square",))
-        return success_by_queries(rows, grid(rows, manifest, "m"), "square")
-
-    assert curve([20, 50, 51, 100], 260) == [(50, 2, 10), (100, 4, 10), (250, 4, 10)]
-    assert curve([20, 90], 263)[-1] == (263, 2, 10), "beyond the last number by more than a twentieth"
-    assert curve([20], 30) == [(30, 1, 10)] and curve([], 50) == [(50, 0, 10)]
-    assert curve([5] * 9 + [120], 999) == [(50, 9, 10), (100, 9, 10), (120, 10, 10)], "all broken: until the last success"
-    assert curve([20], 100, backwards=1) == []
-    assert [queries for queries, *_ in curve([1], 5000)] == list(QUERIES)
-
-
-def test_a_stage_that_was_not_tried_on_all_has_no_curve(synthetic):
-    rows, cells = random_run(synthetic, 0)
-    rows = synthetic.change(rows, rows.sample_id >= 0, backwards=0)
-    assert success_by_queries(rows, cells, "apgd-ce") and success_by_queries(rows, cells, "square") == []
-
-
-@given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 30), st.none() | st.floats(0.1, 5))
-def test_histograms_hold_every_value_in_even_bins(values, bins, top):
-    counted = histogram(np.array(values), bins=bins, top=top)
-    assert counted.counts.sum() == len(values) and len(counted.counts) == bins
-    assert counted.edges[0] == 0 and counted.edges[-1] == pytest.approx(max(max(values), top or 0) or 1, rel=1e-5)
-    assert np.diff(counted.edges) == pytest.approx(counted.edges[-1] / bins)
-    assert histogram(np.array([])) is None and histogram_of_counts(np.array([])) is None
-
-
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(2, 20))
-def test_histograms_of_whole_numbers_have_edges_between_them(values, bins):
-    counted = histogram_of_counts(np.array(values), bins=bins)
-    assert counted.counts.sum() == len(values) and (counted.edges % 1 == 0.5).all() and (np.diff(counted.edges) >= 1).all()
-    assert counted.edges[0] == 0.5 and max(values) < counted.edges[-1] <= max(values) + 1
-    if max(values) <= 2 * bins:
-        assert counted.counts.tolist() == [values.count(number) for number in range(1, max(values) + 1)]
-    else:
-        assert len(counted.counts) <= bins
-
-
-def test_histograms_by_hand():
-    assert histogram(np.array([0.0, 0.4, 0.6, 2.0]), bins=4).counts.tolist() == [2, 1, 0, 1]
-    counted = histogram_of_counts(np.array([1, 2, 2, 3]))
-    assert counted.counts.tolist() == [1, 2, 1] and counted.edges.tolist() == [0.5, 1.5, 2.5, 3.5]

@@ -9,7 +9,7 @@ import numpy as np
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.reports import figures
-from brinell.reports.values import Bars, Curve, Series
+from brinell.reports.values import Curve, Series
 
 SIZES = {"large": (430, 270, 60, 46, 10, 12), "small": (170, 124, 36, 26, 8, 14)}
 """Width, height, and margins to the left, below, above and to the right."""
@@ -73,21 +73,6 @@ def test_a_rate_without_a_value_is_left_out():
     assert are_close(points(line), [place("large", 0, 1), place("large", 1, 0.5)]) and 'aria-label="t &lt;1&gt;"' in svg
 
 
-def test_bars_decoded():
-    """Property: of random counts the height and words of each bar, and the largest count on the axis."""
-    for seed in range(10):
-        counts = np.random.default_rng(seed).integers(1, 40, 6).tolist()
-        edges = (np.arange(7) / 4).tolist()
-        svg = figures.draw(Bars(title="t", edges=edges, counts=counts, axis="what", style=8, ticks=[(0.0, "none"), (1.5, "top")]))
-        heights = [float(h) for h in re.findall(r'<rect class="bar s3".*? height="(.*?)"', svg)]
-        assert are_close(heights, [118 * count / max(counts) for count in counts])
-        tips = [f"{i / 4:.3g} to {(i + 1) / 4:.3g}: {count}" for i, count in enumerate(counts)]
-        assert re.findall(r"<title>([^<]*)</title>", svg) == tips
-        assert {str(max(counts)), "none", "top", "what"} <= {text for *_, text in TEXT.findall(svg)}
-    svg = figures.draw(Bars(title="t", edges=[0.5, 1.5, 3.5, 1500.5], counts=[2, 1, 4], axis="n"))
-    assert re.findall(r"<title>([^<]*)</title>", svg) == ["1: 2", "2–3: 1", "4–1\u202f500: 4"]
-
-
 def test_labels_have_room_in_any_font():
     """Property: of figures with random budgets, counts and names no label leaves the figure or lies on another."""
     faults = []
@@ -97,9 +82,7 @@ def test_labels_have_room_in_any_font():
         ticks = [(e, str(rng.choice([f"{e:.4g}", f"{round(e * 255)}/255"]))) for e in eps]
         axis = "eps " * int(rng.integers(1, 12))
         curve = Curve(title="t", series=[Series(name="m", points=[(e, rate(1, 2, eps=e)) for e in eps])], ticks=ticks, axis=axis)
-        counts = rng.integers(0, 10 ** rng.integers(1, 8), len(eps)).tolist()
-        bars = Bars(title="t", edges=list(range(len(eps) + 1)), counts=counts, axis=axis, ticks=ticks if seed % 3 else None)
-        for size, svg in ((12.5, figures.draw(curve)), (11.5, figures.draw(curve, small=True)), (12.5, figures.draw(bars))):
+        for size, svg in ((12.5, figures.draw(curve)), (11.5, figures.draw(curve, small=True))):
             width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', svg).groups())
             boxes = []
             for anchor, x, y, length, text in TEXT.findall(svg):

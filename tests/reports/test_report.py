@@ -14,7 +14,6 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html, markdown, numbers, terminal
 from brinell.reports.csv import csv_files, table_csv
 from brinell.reports.values import (
-    Bars,
     Code,
     Curve,
     Detail,
@@ -82,8 +81,7 @@ def report(**changes):
             ),
             cells,
             more,
-            Bars(title="Smallest eps", edges=[0, 1, 2, 3], counts=[3, 0, 5], axis="eps"),
-            Figures(title="Each class", figures=[Bars(title=name, edges=[0, 1, 2], counts=[1, 2], axis="eps") for name in "ab"]),
+            Figures(title="Each class", figures=[Curve(title=name, series=[], ticks=[(0.0, "0")], axis="eps") for name in "ab"]),
             Gallery(
                 title="Examples",
                 examples=[

@@ -66,11 +66,7 @@ class Common:
 
 
 def align(sides: Sequence[Side]) -> Common:
-    """Several models on their common samples and budgets.
-
-    Raises:
-        RequestError: runs that differ in data, distance, criterion or units of budgets, or that share no sample or budget.
-    """
+    """Several models on their common samples and budgets."""
     _check_fit(sides)
     eps = reduce(
         lambda common, budgets: common[eps_index(budgets, common) >= 0],

@@ -9,10 +9,6 @@ from brinell.analysis.curve import RIGHT, WRONG, Array, Grid
 from brinell.analysis.results import Distribution
 from brinell.core.record import Outcome, Records, has_broken
 
-QUERIES = (50, 100, 250, 500, 1000, 2500, 5000)
-"""Numbers of queries at which success is reported."""
-NEARLY = 1.05
-"""Factor by which a run must exceed the last of these before its own number of queries is reported too."""
 NORMS = ("linf", "l2", "l1", "l0")
 """Distances that the records hold a column of."""
 
@@ -38,16 +34,6 @@ class Sample:
         return Distribution(
             of=self.of, attack=self.attack, successes=successes, robust=self.robust, q10=q10, median=median, q90=q90
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """Counts between edges."""
-
-    edges: Array
-    """(bins + 1,) ascending."""
-    counts: Array
-    """(bins,) how many values lie in each bin; the last bin includes its upper edge."""
 
 
 def distance_at_success(records: Records, cells: Grid, distance: str) -> Sample:
@@ -79,57 +65,6 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     index = np.searchsorted(cells.ids, records.sample_id[tried])
     broken = int((cells.states[position, index, -1] == WRONG).sum())
     return Sample(of="queries", attack=stage, values=values, robust=len(tried) - max(broken, len(values)))
-
-
-def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[int, int, int]]:
-    """For budgets of queries: (queries, samples broken within them, samples tried) at the largest eps.
-
-    The budgets end at what the run spent on a sample: the most on one that is robust or, where all were broken, the most until
-    a success. Nothing is known of what more queries would have done.
-
-    Empty for a stage that used gradients, or that was not tried on every sample that was right from the start: the hard ones that
-    others left say nothing about all.
-    """
-    rows = (records.model == cells.model) & (records.attack == stage)
-    sample = queries_to_success(records, cells, stage)
-    attacked = len(sample.values) + sample.robust
-    if records.backwards[rows].any() or attacked == 0 or attacked < int((cells.clean == RIGHT).sum()):
-        return []
-    robust = rows & (records.outcome == Outcome.SURVIVED)
-    largest_cost = int(records.forwards[robust].max(initial=0)) or int(sample.values.max(initial=0))
-    budgets = [queries for queries in QUERIES if queries <= largest_cost]
-    if not budgets or largest_cost > NEARLY * budgets[-1]:
-        budgets.append(largest_cost)
-    return [(queries, int((sample.values <= queries).sum()), attacked) for queries in budgets]
-
-
-def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:
-    """Counts of finite `values` (n,) of 0 or more, in even bins; None without values.
-
-    They reach from 0 to `top`, or to the largest value where that is more.
-    """
-    if not len(values):
-        return None
-    high = max(float(values.max()), top or 0.0)
-    # float32 distances may exceed an eps by rounding; they belong into the last bin.
-    edges = np.linspace(0.0, high * (1 + 1e-6) or 1.0, bins + 1)
-    return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
-
-
-def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
-    """Counts of whole numbers of 1 and more: one bin for each up to 2 x `bins`, else bins even in the logarithm.
-
-    None without values.
-    """
-    if not len(values):
-        return None
-    high = max(1, int(values.max()))
-    if high <= 2 * bins:
-        edges = np.arange(high + 1) + 0.5
-    else:
-        # Between whole numbers, so that no bin is too narrow to hold one.
-        edges = np.unique(np.rint(np.geomspace(1, high + 1, bins + 1))) - 0.5
-    return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
 
 
 def quantile(successes: Array, failures: int, q: float) -> float | None:

@@ -47,7 +47,7 @@ class Check(Result):
     name: str
     """What is tested."""
     code: str
-    """The kind of condition, the same for all budgets and classes: the rule of a SARIF result."""
+    """The kind of condition, the same for all budgets and classes."""
     passed: bool | None
     """True if the condition holds; null for a check that did not run, which passes only with `--without-checks`."""
     observed: float | None = None
@@ -108,11 +108,7 @@ class GateResult(Result):
 
 
 def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "the audit") -> None:
-    """Refuse metrics that are about another criterion than the run's, None if classes decide.
-
-    Raises:
-        RequestError: robust accuracy of a run with a criterion of probability, or the reverse.
-    """
+    """Refuse metrics that are about another criterion than the run's, None if classes decide."""
     if criterion is None and "unmet" in metrics:
         raise RequestError(
             f"{option('unmet')} is about a criterion of probability, and {run} has none: audit with {option('criterion')}"
@@ -131,9 +127,6 @@ def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
     Args:
         allow: the codes that a user wrote.
         warnings: codes of the run's own warnings, which plug-ins may add.
-
-    Raises:
-        RequestError: an unknown code.
     """
     codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
     for code in allow:

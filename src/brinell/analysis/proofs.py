@@ -44,21 +44,13 @@ def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
 
 
 def proofs_of(run: Path | str) -> Outcomes | None:
-    """The proofs beside an audit, in its own folder of proofs; None without any.
-
-    Raises:
-        RequestError: they are damaged.
-    """
+    """The proofs beside an audit, in its own folder of proofs; None without any."""
     folder = Path(run) / PROOFS
     return TABLE.read(folder).rows if (folder / MANIFEST).is_file() else None
 
 
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
-    """The figures of an audit with those of its proofs; without proofs the figures as they are.
-
-    Raises:
-        RequestError: the proofs are damaged, or of other samples, budgets or attacks than those of the run.
-    """
+    """The figures of an audit with those of its proofs; without proofs the figures as they are."""
     table = proofs_of(run)
     if table is None:
         return result

@@ -141,17 +141,6 @@ class WarningResult(Result):
     """The model concerned; null for the whole run."""
 
 
-class SuccessCurve(Result):
-    """How many samples one attack that uses no gradients broke within so many queries, at the largest eps."""
-
-    attack: str
-    """Name of the stage."""
-    queries: list[int]
-    """Forwards of one sample, the first query on the clean input included where the attack makes one."""
-    success: list[Rate]
-    """Share of the samples that it was tried on, one rate for each of them; `k` counts those that it broke."""
-
-
 class RemarkResult(Result):
     """A remark of an attack on its own run."""
 
@@ -267,8 +256,6 @@ class ModelResult(ClaimingResult):
     """Distance and queries at success."""
     remarks: list[RemarkResult]
     """Remarks of attacks on their own run; they do not affect a gate."""
-    success_by_queries: list[SuccessCurve]
-    """One curve for each attack without gradients that ran on every sample that was right from the start."""
     seconds: float | None
     """Wall time of this model's part of the run."""
     warnings: list[WarningResult]

@@ -18,7 +18,7 @@ from brinell.analysis.curve import (
     stage_title,
     worst_case,
 )
-from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
+from brinell.analysis.distributions import distance_at_success, queries_to_success
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
     ACCURACY,
@@ -30,7 +30,6 @@ from brinell.analysis.results import (
     RemarkResult,
     Share,
     StageResult,
-    SuccessCurve,
     WarningResult,
 )
 from brinell.analysis.verdict import Figures, detours, statement, verdict, verdict_notes, weaker_than_fast
@@ -110,11 +109,6 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             RemarkResult(attack=stage, code=code, text=text)
             for stage, texts in manifest.get("remarks", {}).get(model, {}).items()
             for code, text in texts.items()
-        ],
-        success_by_queries=[
-            SuccessCurve(attack=stage, queries=[q for q, _, _ in curve], success=[rate(k, n, eps=eps[-1]) for _, k, n in curve])
-            for stage in active
-            if (curve := success_by_queries(records, cells, stage))
         ],
         seconds=manifest.get("seconds", {}).get(model),
         warnings=warnings + warnings_in(checks, model, [warning.code for warning in warnings]),

@@ -1,6 +1,6 @@
 """Figures as small inline SVG: colours and fonts come from the page's style sheet, so that light, dark and print all fit.
 
-Drawn here and not by a plotting library: a curve or a histogram is a few lines of SVG, the bytes are the same on every machine,
+Drawn here and not by a plotting library: a curve is a few lines of SVG, the bytes are the same on every machine,
 every mark can carry its exact figures as a tooltip, and nothing has to be imported or patched to follow the reader's theme.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from brinell.reports.numbers import full_text, short, whole
-from brinell.reports.values import Bars, Curve, Figure, Series
+from brinell.reports.numbers import full_text, short
+from brinell.reports.values import Curve, Series
 
 FONT, SMALL_FONT = 12.5, 11.5
 """Sizes of the letters of figures in the style sheet."""
@@ -57,17 +57,11 @@ KEY = 28
 """Width of a line's sample in a legend."""
 LARGE = Frame(width=430, height=270, left_edge=60, bottom=46)
 SMALL = Frame(width=170, height=124, left_edge=36, bottom=26, top=8, right=14, font=SMALL_FONT)
-BARS = Frame(width=330, height=174, left_edge=40, bottom=46, right=20)
 
 
-def draw(figure: Figure, *, small: bool = False) -> Markup:
-    """A figure as inline SVG; `small` for one of a grid of figures."""
-    return _curve(figure, small) if isinstance(figure, Curve) else _bars(figure)
-
-
-def legend(figure: Figure) -> Markup:
+def legend(figure: Curve) -> Markup:
     """The names of the series of a figure beside samples of their lines; empty for a single one."""
-    if not isinstance(figure, Curve) or len(figure.series) < 2:
+    if len(figure.series) < 2:
         return Markup()
     items = [
         Markup("<li>{}{}</li>").format(key(style), series.name)
@@ -82,8 +76,11 @@ def _styles(figure: Curve) -> list[int]:
     return [-1 if series.reference else next(numbers) for series in figure.series]
 
 
-def _curve(figure: Curve, small: bool) -> Markup:
-    """One line for each series, each later one on top, dashed and with smaller marks, so that lines that coincide can be seen."""
+def draw(figure: Curve, *, small: bool = False) -> Markup:
+    """A figure as inline SVG; `small` for one of a grid of figures.
+
+    One line for each series, each later one on top, dashed and with smaller marks, so that lines that coincide can be seen.
+    """
     frame = SMALL if small else LARGE
     positions = [position for position, _ in figure.ticks] + [
         position for series in figure.series for position, _ in series.points
@@ -147,37 +144,6 @@ def _line(frame: Frame, series: Series, style: int, points: Sequence[tuple[float
         tip = f"{series.name}, {text}: {full_text(value)}"
         parts.append(mark(style, x, frame.y(_value(value) or 0.0), radius, tip))
     return "".join(parts)
-
-
-def _bars(figure: Bars) -> Markup:
-    """Counts as bars, in one of the page's series colours."""
-    bins, most = len(figure.counts), max(*figure.counts, 1)
-    marks = [(share, whole(round(share * most))) for share in ((0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0))]
-    frame = BARS.with_levels(text for _, text in marks)
-    parts = [levels(frame, marks)]
-    width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
-    for i, height in enumerate(figure.counts):
-        x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
-        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
-        tip = f"{_bin(figure, i)}: {whole(int(height))}"
-        parts.append(f'<rect class="bar s{figure.style % COLOURS}" {place}><title>{escape(tip)}</title></rect>')
-    parts.append(baseline(frame))
-    if figure.ticks is None:
-        texts = [(frame.x((i + 0.5) / bins), _bin(figure, i)) for i in range(bins)]
-    else:
-        texts = [(frame.x(value / float(figure.edges[-1])), text) for value, text in figure.ticks]
-    parts += [tick(frame, x, text) for x, text in spaced(frame, texts)]
-    parts.append(axis_label(frame, figure.axis))
-    return svg(frame, figure.title, parts, "bars")
-
-
-def _bin(figure: Bars, i: int) -> str:
-    """Label of a bin: `3`, `4–7`, or `0.1 to 0.2`."""
-    low, high = float(figure.edges[i]), float(figure.edges[i + 1])
-    if figure.ticks is not None:
-        return f"{short(low)} to {short(high)}"
-    first, last = math.floor(low) + 1, math.floor(high)
-    return whole(first) if last <= first else f"{whole(first)}–{whole(last)}"
 
 
 def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
 from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
-from brinell.reports.values import Bars, Code, Curve, Detail, Link, Report, Span, Table
+from brinell.reports.values import Code, Curve, Detail, Link, Report, Span, Table
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 
@@ -39,7 +39,7 @@ def page(report: Report) -> str:
     Raises:
         LookupError: the report lacks what the page shows.
     """
-    figure = next((block for block in report.blocks if isinstance(block, Curve | Bars)), None)
+    figure = next((block for block in report.blocks if isinstance(block, Curve)), None)
     blocks = [block for block in report.blocks if block is not figure and not (isinstance(block, Table) and not block.page)]
     return render("page.html", report=report, figure=figure, blocks=blocks)
 

@@ -5,33 +5,9 @@ A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from markupsafe import Markup
-
-
-class Proportion(Protocol):
-    """A share with its interval and its counts, such as a rate; all but the counts may be missing."""
-
-    @property
-    def value(self) -> float | None:
-        """`k` / `n`."""
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the interval."""
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of the interval."""
-
-    @property
-    def k(self) -> int:
-        """How many."""
-
-    @property
-    def n(self) -> int:
-        """Of how many."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +94,7 @@ class Detail:
 
 
 Cell = Any
-"""None (no data), a text, a number, a `Proportion` or one of the values above."""
+"""None (no data), a text, a number, one of the values above, or a proportion: value, low, high, k and n, as a `Rate` has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,29 +153,11 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bars:
-    """Counts as bars."""
-
-    title: str
-    edges: Sequence[float]
-    """(bins + 1) ascending."""
-    counts: Sequence[int]
-    axis: str
-    style: int = 0
-    """Number of the colour."""
-    ticks: Sequence[tuple[float, str]] | None = None
-    """(value, text) that may be written; None labels bars of whole numbers and not the edges between them."""
-
-
-Figure = Curve | Bars
-
-
-@dataclass(frozen=True, kw_only=True)
 class Figures:
     """Small figures side by side, one of each class or model."""
 
     title: str
-    figures: Sequence[Figure]
+    figures: Sequence[Curve]
     text: str = ""
     folded: bool = True
 
@@ -257,7 +215,7 @@ class Prose:
     folded: bool = True
 
 
-Block = Table | Curve | Bars | Figures | Gallery | Facts | Prose
+Block = Table | Curve | Figures | Gallery | Facts | Prose
 
 
 @dataclass(frozen=True)

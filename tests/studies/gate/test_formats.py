@@ -1,8 +1,7 @@
-import json
 from xml.etree import ElementTree
 
 from brinell.analysis.gate import Check, GateResult
-from brinell.studies.gate.formats import junit, sarif
+from brinell.studies.gate.formats import junit
 
 ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}
 RESULT = GateResult(
@@ -36,26 +35,3 @@ def test_junit_has_one_case_per_check():
         ("skipped", "not asked", None),
         ("failure", "dropped", "dropped"),
     ]
-
-
-def test_sarif_has_one_result_per_failure():
-    log = json.loads(sarif(RESULT))
-    (run,) = log["runs"]
-    rules = run["tool"]["driver"]["rules"]
-    assert log["version"] == "2.1.0" and run["invocations"] == [{"executionSuccessful": True}]
-    assert [(rule["id"], rule["name"], rule["shortDescription"]["text"]) for rule in rules] == [
-        (*["brinell/robust-accuracy"] * 2, "robust accuracy at eps 8/255"),
-        (*["brinell/drop"] * 2, "drop of a class"),
-    ]
-    failed = [RESULT.checks[index] for index in (1, 2, 4)]
-    for finding, check, rule in zip(run["results"], failed, (0, 0, 1), strict=True):
-        assert (finding["ruleIndex"], finding["ruleId"]) == (rule, f"brinell/{check.code}")
-        assert (finding["level"], finding["message"]["text"]) == ("error", f"{check.name}: {check.text}")
-        assert finding["properties"] == {"observed": check.observed, "low": check.low, "required": check.required}
-        place = finding["locations"][0]["physicalLocation"]
-        assert place == {"artifactLocation": {"uri": "runs/a%20b/run.toml"}, "region": {"startLine": 1}}
-    fingerprints = {finding["partialFingerprints"]["brinellCheck/v1"] for finding in run["results"]}
-    assert len(fingerprints) == 3 and {len(mark) for mark in fingerprints} == {32}
-    assert "a%20b/run.toml" in sarif(RESULT.model_copy(update={"run": "runs/a b/"})) and sarif(RESULT).endswith("}\n")
-    passed = RESULT.model_copy(update={"passed": True, "checks": RESULT.checks[:1]})
-    assert json.loads(sarif(passed))["runs"][0]["results"] == []

@@ -14,11 +14,7 @@ from brinell.studies.kit import Call
 
 
 def check(call: Call, plan: Plan) -> None:
-    """Refuse an audit that cannot be certified, before it begins.
-
-    Raises:
-        RequestError: a setting that proofs have no part in, or a model that cannot be bounded.
-    """
+    """Refuse an audit that cannot be certified, before it begins."""
     request = plan.request
     without = {
         "dry_run": call.options.dry_run,

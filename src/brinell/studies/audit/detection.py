@@ -15,11 +15,7 @@ from brinell.studies.work import carry_out
 
 
 def check(call: Call, plan: Plan) -> None:
-    """Refuse an audit whose detectors cannot be measured, before it begins.
-
-    Raises:
-        RequestError: training data are missing, or a setting that a detector has no part in.
-    """
+    """Refuse an audit whose detectors cannot be measured, before it begins."""
     request = plan.request
     if call.options.detector_data is None:
         raise RequestError(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.compare import paired
-from brinell.analysis.curve import Grid, grid, ran, stage_title, worst_case
-from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
+from brinell.analysis.curve import Grid, grid, stage_title, worst_case
 from brinell.analysis.indicators import summary
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
@@ -66,7 +65,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
             audit.stages_table(),
             audit.checks_table(),
             *audit.pairs(),
-            *audit.effort(),
+            audit.effort(),
             v.Prose(title="Definitions", sentences=DEFINITIONS),
         ],
         notes=sorted(audit.notes(), key=lambda note: ("stop", "warn", "note").index(note.level)),
@@ -403,37 +402,21 @@ class AuditReport:
             title="Model against model", columns=columns, rows=rows, name="comparison", text=text, folded=True, filter=True
         )
 
-    def effort(self) -> Iterator[v.Block]:
+    def effort(self) -> v.Table:
         """How far and how many queries it took to break samples."""
         labels = {stage["name"]: stage_title(stage) for stage in self.run.manifest["stages"]}
-        rows, bars, within = list[list[v.Cell]](), list[v.Bars](), list[list[v.Cell]]()
-        norm = str(self.run.manifest["distance"])
-        for style, (model, cells) in enumerate(zip(self.models, self.cells, strict=True)):
-            name = f"{model.model}: " if self.several else ""
+        rows = list[list[v.Cell]]()
+        for model in self.models:
             for d in model.distributions:
                 if d.of == "distance" or d.successes:
                     quantiles = ["infinite" if q is None and d.robust else q for q in (d.q10, d.median, d.q90)]
-                    measure = f"{distance(norm)} distance" if d.of == "distance" else f"queries, {labels[str(d.attack)]}"
+                    measure = (
+                        f"{distance(model.distance)} distance" if d.of == "distance" else f"queries, {labels[str(d.attack)]}"
+                    )
                     rows.append(self.labelled(model, measure, d.successes, d.robust, *quantiles))
-            if norm in NORMS and not self.run.manifest.get("recommended"):  # distances and multiples have no common axis
-                counts = histogram(distance_at_success(self.records, cells, norm).values, bins=24, top=model.eps[-1])
-                bars += _bars(f"{name}distance at success", counts, distance(norm), style, _ticks(model))
-            for stage in (cells.stages[i] for i in ran(cells)):
-                counts = histogram_of_counts(queries_to_success(self.records, cells, stage).values)
-                bars += _bars(f"{name}{labels[stage]}", counts, "queries to first success", style, None)
-            for curve in model.success_by_queries:
-                broken = zip(curve.queries, curve.success, strict=True)
-                within += [self.labelled(model, labels[curve.attack], queries, rate) for queries, rate in broken]
         text = "A robust sample counts as infinite; samples that were wrong before the attack are left out."
         columns = self.columns("measure", "broken", "robust", "10 % broken by", "median", "90 % broken by")
-        yield v.Table(title="Distance and queries", columns=columns, rows=rows, name="distributions", text=text, folded=True)
-        if within:
-            title = f"Broken within so many queries at {self.first.eps_text[-1]}"
-            text = "Attacks without gradients on every sample that was right from the start; every query counts."
-            columns = self.columns("attack", "queries", "broken")
-            yield v.Table(title=title, columns=columns, rows=within, name="queries", text=text, folded=True)
-        if bars:
-            yield v.Figures(title="Distance and queries at success, sample by sample", figures=bars)
+        return v.Table(title="Distance and queries", columns=columns, rows=rows, name="distributions", text=text, folded=True)
 
 
 def _points(model: ModelResult) -> list[tuple[float, Rate]]:
@@ -451,9 +434,3 @@ def _weakness(rates: Sequence[Rate], index: int) -> tuple[float, float, int]:
     """Sort key of a class by its rates, one a model: the weakest first, those without a rate last."""
     value, high = (mean([getattr(rate, end) for rate in rates]) for end in ("value", "high"))
     return (2.0 if value is None else value, 2.0 if high is None else high, index)
-
-
-def _bars(title: str, counts: Any, axis: str, style: int, ticks: list[tuple[float, str]] | None) -> list[v.Bars]:
-    if counts is None:
-        return []
-    return [v.Bars(title=title, edges=counts.edges.tolist(), counts=counts.counts.tolist(), axis=axis, style=style, ticks=ticks)]

@@ -91,9 +91,6 @@ class Audit(ReportedResult, AuditResult):
         Args:
             eps: a budget of the run as a number or text; by default its largest.
             model: name of the model, where the run has several.
-
-        Raises:
-            RequestError: the run has no such budget or model.
         """
         result = self.models[self._index(model)]
         return _rate_at(result.robust_accuracy, result.eps, result.eps_text, eps)
@@ -136,9 +133,6 @@ class Audit(ReportedResult, AuditResult):
             model: name of the model, where the run has several.
             eps: those within this budget alone; by default all.
             attack: those of one stage alone; by default the closest of all stages.
-
-        Raises:
-            RequestError: no such model, budget or stage.
         """
         run, result = self._open_run(), self.models[self._index(model)]
         names = [stage["name"] for stage in run.manifest["stages"]]
@@ -171,9 +165,6 @@ class Audit(ReportedResult, AuditResult):
             table: robust_accuracy, per_class, total_drop, stages, checks, distributions, or comparison (if the run has several
                 models); None for the per-sample rows, whose columns docs/reference/records.md describes.
             dense: in place of the rows, the state of each model, sample, attack and budget, which follows from them.
-
-        Raises:
-            RequestError: pandas is not installed, or there is no such table.
         """
         try:
             import pandas

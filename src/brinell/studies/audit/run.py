@@ -60,11 +60,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
 
 
 def _thresholds(conditions: Sequence[str]) -> dict[str, float]:
-    """The least rates that a call demands, such as robust=0.4, by metric.
-
-    Raises:
-        RequestError: one of the conditions is none.
-    """
+    """The least rates that a call demands, such as robust=0.4, by metric."""
     thresholds = dict[str, float]()
     for condition in conditions:
         metric, _, least = condition.partition("=")

@@ -87,11 +87,7 @@ def make_plan(call: Call) -> DetectorsPlan:
 
 
 def build(text: str, plan: Plan) -> Detector:
-    """The detector that a spec names, checked against data and models.
-
-    Raises:
-        RequestError: it does not exist, or does not fit.
-    """
+    """The detector that a spec names, checked against data and models."""
     spec = plugins.parse(text)
     detector: Detector = plugins.build("detector", spec.name, spec.options)
     if plan.dataset.domain.kind not in detector.domains:

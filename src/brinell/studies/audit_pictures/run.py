@@ -148,21 +148,13 @@ def make_plan(call: Call) -> PicturesPlan:
 
 
 def check_norm(norm: str) -> None:
-    """Refuse distances in which no attack on pictures is known.
-
-    Raises:
-        RequestError: it is one.
-    """
+    """Refuse distances in which no attack on pictures is known."""
     if norm not in BUDGETS:
         raise RequestError(f"pictures with masks or boxes are attacked in {' or '.join(BUDGETS)}, and norm is {norm}")
 
 
 def budgets_of(text: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Budgets above 0, and as they were written.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """Budgets above 0, and as they were written."""
     budgets = parse_eps(text)
     levels = tuple(value for value in budgets.values if value > 0)
     if not levels:
@@ -171,11 +163,7 @@ def budgets_of(text: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
 
 
 def attacks_of(specs: tuple[str, ...], task: Task, norm: str) -> dict[str, Attack]:
-    """Attacks by the specs that name them, the usual ones of the task for `fast`.
-
-    Raises:
-        RequestError: an attack does not exist, or does not fit the model, the distance or pictures.
-    """
+    """Attacks by the specs that name them, the usual ones of the task for `fast`."""
     attacks: dict[str, Attack] = {}
     for spec in (task.usual_attack if spec in FAST else spec for spec in specs):
         name, _, options = plugins.parse(spec)

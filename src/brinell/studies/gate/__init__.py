@@ -43,12 +43,10 @@ class GateRequest(BaseRequest):
 
 
 class GateOptions(BaseRequest):
-    """Files that a gate writes beside its answer."""
+    """The file that a gate writes beside its answer."""
 
     junit: File | None = None
     """Write the checks to this file as JUnit XML."""
-    sarif: File | None = None
-    """Write the failed checks to this file as SARIF 2.1.0."""
 
 
 STUDY = Study(

@@ -14,16 +14,12 @@ from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import Run, threshold_of
 from brinell.studies import register
 from brinell.studies.gate import GateRequest
-from brinell.studies.gate.formats import junit, sarif
+from brinell.studies.gate.formats import junit
 from brinell.studies.kit import Call, Study
 
 
 def carry_out(call: Call) -> GateResult:
-    """Check a run against the thresholds of a call, and write the files that the call names.
-
-    Raises:
-        RequestError: no condition, or no such run, model or budget.
-    """
+    """Check a run against the thresholds of a call, and write the file that the call names."""
     request: GateRequest = call.request
     minima = {metric: least for metric in rules.METRICS if (least := getattr(request, metric)) is not None}
     if not minima and request.baseline is None:
@@ -42,9 +38,8 @@ def carry_out(call: Call) -> GateResult:
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
         other = study is not None and study.verb != "audit" and hasattr(study.resolve(study.result), "rates")
         result = _gate_rates(request, study, minima, eps) if study is not None and other else _gate(request, minima, eps)
-    for path, write in ((call.options.junit, junit), (call.options.sarif, sarif)):
-        if path is not None:
-            write_text(Path(path), write(result))
+    if call.options.junit is not None:
+        write_text(Path(call.options.junit), junit(result))
     return result
 
 
