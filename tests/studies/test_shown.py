@@ -99,17 +99,17 @@ def test_gate():
 def test_a_plan():
     common = {"waits": False, "seconds_at_most": None, "skipped": None}
     cells = [
-        common | {"stage": "fgsm", "title": "FGSM", "short": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
-        common | {"stage": "pgd", "title": "PGD", "short": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
-        common | {"stage": "square", "title": "Square", "short": "Square", "forwards_at_most": 17, "backwards_at_most": 0},
-        common | {"stage": "ray-s", "title": "RayS", "short": "RayS", "forwards_at_most": 23, "backwards_at_most": 0},
+        common | {"stage": "fgsm", "short": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
+        common | {"stage": "pgd", "short": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
+        common | {"stage": "square", "short": "Square", "forwards_at_most": 17, "backwards_at_most": 0},
+        common | {"stage": "ray-s", "short": "RayS", "forwards_at_most": 23, "backwards_at_most": 0},
     ]
     cells[2] |= {"skipped": "no scores"}
     cells[3] |= {"waits": True}
     facts = {"data": "DATA", "attacks": "ATTACKS", "n": 20, "total": 300, "norm": "linf", "eps": ("1/255", "2/255")}
     timed = [PlannedCell(model="second", **(cell | {"seconds_at_most": 75.0})) for cell in cells]
     remote = [PlannedCell(model="first", **cell) for cell in cells]
-    plans = [PlanResult(cells=cells_, group_size=4, **facts) for cells_ in (remote, [*remote, *timed])]
+    plans = [PlanResult(cells=cells_, **facts) for cells_ in (remote, [*remote, *timed])]
     approve("plan", "\n\n".join("\n".join(plan.lines()) for plan in plans), masks={})
 
 

@@ -119,7 +119,6 @@ def _check_fit(sides: Sequence[Side]) -> None:
 
 
 def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
-    """Notes on samples and budgets that are left out."""
     notes = []
     for side in sides:
         n = len(np.unique(side.records.sample_id[side.records.model == side.model]))
@@ -133,7 +132,6 @@ def _left_out(sides: Sequence[Side], samples: int, budgets: int) -> list[str]:
 
 
 def _differing_attacks(sides: Sequence[Side], counted: Sequence[Sequence[int]]) -> list[str]:
-    """A note if the models were attacked in different ways."""
     ways = {}
     for side, positions in zip(sides, counted, strict=True):
         stages = [side.manifest["stages"][position] for position in positions]

@@ -27,7 +27,6 @@ class Result(BaseModel):
 
 
 def _short(value: object) -> str:
-    """A field in a `repr`."""
     if isinstance(value, BaseModel):
         return f"{type(value).__name__}(...)"
     if isinstance(value, list | tuple | dict) and len(value) > 1:
@@ -47,7 +46,6 @@ class ClaimingResult(Result):
     @model_validator(mode="before")
     @classmethod
     def _list_claims(cls, data: Any) -> Any:
-        """Fill `claimed`, which follows from the fields of the model."""
         return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))} if isinstance(data, dict) else data
 
 

@@ -326,7 +326,6 @@ def completeness_of(rates: Sequence[Rate]) -> Check:
 
 
 def _is_same_eps(a: float, b: float) -> bool:
-    """True if two budgets agree to one part in 10^9."""
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 

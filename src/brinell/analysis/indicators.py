@@ -98,7 +98,6 @@ def join_codes(codes: Sequence[str]) -> str:
 
 
 def _not_made(code: Code, reason: str) -> CheckResult:
-    """A check that did not run, with the reason."""
     return CheckResult(code=code, passed=None, text=f"not made: {reason}", reason=reason)
 
 

@@ -1,7 +1,7 @@
 """Masks of attacks that place distortions on patches: the placed distortions, and the sensitivity map.
 
 run = Run.open("runs/mine")
-placements_of(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
+placements_of(run, "resnet20", "rlab", [7])[7].share()
 sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, over all distortions
 """
 
@@ -50,7 +50,6 @@ class Standing:
     patch: int
     distortion: str
     severity: int
-    draw: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,6 @@ class Placement:
     lattice: Lattice
     standing: tuple[Standing, ...]
     """By patch, ascending."""
-    length: float
-    """Distance of what stands there at its full strength, before it was scaled down as a whole or clipped to a budget."""
 
     def mask(self) -> Array:
         """(*lengths) int64: for each place, the index of its distortion in `standing`, -1 for none.
@@ -74,15 +71,9 @@ class Placement:
             mask[slices[self.standing[position].patch]] = position
         return mask
 
-    def share(self, distortion: str | None = None) -> float:
-        """Share of the places under patches that bear this distortion, or any."""
-        mask = self.mask()
-        selected = [
-            position
-            for position, placed_distortion in enumerate(self.standing)
-            if distortion in (None, placed_distortion.distortion)
-        ]
-        return float(np.isin(mask, selected).mean())
+    def share(self) -> float:
+        """Share of the places that bear a distortion."""
+        return float((self.mask() >= 0).mean())
 
 
 def placements_of(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placement]:
@@ -93,15 +84,13 @@ def placements_of(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict
     lattice, names = _lattice(legend), legend["variants"]
     placements = {}
     for sample, extras in run.extras(model, attack, ids).items():
-        bearing = np.flatnonzero(extras["patches"] != CLEAN)
         standing = tuple(
-            Standing(patch=patch, distortion=name, severity=severity, draw=draw)
-            for patch, (name, severity, draw) in (
-                (int(patch_index), names[int(extras["patches"][patch_index])]) for patch_index in bearing
-            )
+            Standing(patch=patch, distortion=names[variant][0], severity=names[variant][1])
+            for patch, variant in enumerate(extras["patches"].tolist())
+            if variant != CLEAN
         )
         if standing:
-            placements[sample] = Placement(lattice=lattice, standing=standing, length=extras["length"].item())
+            placements[sample] = Placement(lattice=lattice, standing=standing)
     return placements
 
 

@@ -137,7 +137,6 @@ def _spread(sums: Array, counts: Array) -> _Spread:
 
 
 def _interval(value: float, spread: _Spread, confidence: float) -> Interval:
-    """The union of the t interval and of Hall's."""
     from scipy.special import stdtrit
 
     reach = float(stdtrit(spread.dof, (1 + confidence) / 2))
@@ -151,7 +150,6 @@ def _transform(t: float, skew: float) -> float:
 
 
 def _untransform(t: float, skew: float) -> float:
-    """The inverse of `_transform`."""
     return t if abs(skew) < 1e-9 else 3 / skew * (math.cbrt(1 + skew * (t - skew / 6)) - 1)
 
 

@@ -290,7 +290,6 @@ class Boxes(Pictures):
         return boxes.select_above(self.least_score), self.objects[self.picture[row]], outcomes
 
     def _matches(self, index: Array) -> Matches:
-        """The matched detections of a set."""
         return match_set([boxes for row in index.tolist() if (boxes := self.boxes[row]) is not None], self.objects)
 
     def values(self, name: str, index: Array, weights: Array) -> Array:

@@ -78,6 +78,5 @@ def audit_with_proofs(result: AuditResult, run: Path | str) -> AuditResult:
 
 
 def _misfit(run: Path | str) -> RequestError:
-    """The error about proofs of something else."""
     folder = Path(run) / PROOFS
     return RequestError(f"{folder} holds proofs of other samples, budgets or attacks than those of {run}: take it away")

@@ -71,5 +71,4 @@ def spearman_test(a: Sequence[float], b: Sequence[float], rng: np.random.Generat
 
 @functools.cache
 def _all_orders(n: int) -> Array:
-    """(n!, n) int64: every order of n values."""
     return np.array(list(itertools.permutations(range(n))))

@@ -292,7 +292,6 @@ def stage_results(
 
 
 def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
-    """Total cost of each stage."""
     rows_of_model, attack = records.model == cells.model, records.attack
     rows = [np.flatnonzero(rows_of_model & (attack == stage)) for stage in cells.stages]
     costs: dict[str, list[float]] = {}

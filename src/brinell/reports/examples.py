@@ -21,7 +21,7 @@ from brinell.reports.figures import Frame, polyline, svg
 from brinell.reports.film import film, most_changed, thumbnail, weight
 from brinell.reports.numbers import JOINED_DASH, NBSP, counted, distance, percent, short, whole
 from brinell.reports.pictures import THUMBNAIL, amplification, picture
-from brinell.reports.values import Example, Link, Picture
+from brinell.reports.values import Example, Picture
 from brinell.store.rows import take
 from brinell.store.run import Run
 
@@ -31,8 +31,6 @@ PER_MODEL, IN_ALL = 12, 36
 """Examples at most, of each model and of all models on a page."""
 PIXEL_BYTES = 1_000_000
 """Raw bytes of all pictures on the page, about; perturbations do not compress."""
-EXPLAINED = "explain/report.html"
-"""Page of `brinell explain --run`, relative to the run folder."""
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
 """Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
 FADED = 0.45
@@ -71,8 +69,6 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
     records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
     rows = _choose(records, room)
     records = take(records, np.array(rows, dtype=np.int64))
-    path = run.path / EXPLAINED
-    explanation = path.read_text(encoding="utf-8") if path.is_file() else ""
     shown = []
     for attack in dict.fromkeys(records.attack.tolist()):
         at = np.flatnonzero(records.attack == attack)
@@ -83,9 +79,8 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
         for row, sample in zip(at.tolist(), ids, strict=True):
             if sample in inputs:
                 mask = _mask(run, records, row, placements.get(sample), clean[sample], colours)
-                explained = f"{EXPLAINED}#sample-{sample}" if f'id="sample-{sample}"' in explanation else ""
                 anchor = f"sample-{sample}" if models == 1 else f"{model}-sample-{sample}".replace(" ", "-")
-                example = _example(run.manifest, records, row, clean[sample], inputs[sample], mask, explained, anchor)
+                example = _example(run.manifest, records, row, clean[sample], inputs[sample], mask, anchor)
                 shown.append((row, int(records.label[row]), example))
     return [(label, example) for _, label, example in sorted(shown, key=lambda entry: entry[0])]
 
@@ -109,14 +104,8 @@ Mask = tuple[Markup | None, list[tuple[str, str]], str]
 """A picture, its legend and what it cost."""
 
 
-def _example(
-    manifest: Mapping[str, Any], records: Records, row: int, clean: Array, x: Array, mask: Mask, explained: str, anchor: str
-) -> Example:
-    names, domain, eps = (
-        class_names(manifest),
-        manifest["data"]["domain"],
-        dict(zip(manifest["eps"], manifest["eps_text"], strict=True)),
-    )
+def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, x: Array, mask: Mask, anchor: str) -> Example:
+    names, eps = class_names(manifest), dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
     label, before, after = (
         class_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred)
     )
@@ -142,8 +131,7 @@ def _example(
         caption="; ".join(filter(None, parts)),
         anchor=anchor,
         legend=[*legend, *colours],
-        link=Link("what matters in it", explained) if explained else None,
-        wide=domain["kind"] in ("signal", "video"),
+        wide=manifest["data"]["domain"]["kind"] in ("signal", "video"),
     )
 
 
@@ -223,11 +211,8 @@ def _mask(
     parts = [
         f"{whole(len(placement.standing))} of {counted(patches, 'patch', 'patches')}, {percent(placement.share())} of the input"
     ]
-    l2 = float(records.l2[row])
     if run.manifest["distance"] != "l2":
-        parts.append(f"L2 {short(l2)}")
-    elif placement.length > 0 and l2 < 0.995 * placement.length:
-        parts.append(f"at {percent(l2 / placement.length, 0)} of its strength")
+        parts.append(f"L2 {short(float(records.l2[row]))}")
     queries = records.queries_to_success[row]
     if not np.ma.is_masked(queries):
         parts.append(f"{counted(int(queries), 'query', 'queries')} to the first success")

@@ -123,7 +123,6 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
 
 
 def _value(value: Any) -> float | None:
-    """The share that a point stands at."""
     share: float | None = getattr(value, "value", value)
     return share
 
@@ -209,7 +208,6 @@ def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
 
 
 def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:
-    """Both ends of the text of a tick in a wide font."""
     anchor, position = _anchor(frame, x, text)
     width = frame.text_width(text)
     start = position - {"start": 0.0, "mid": 0.5, "end": 1.0}[anchor] * width

@@ -65,11 +65,7 @@ def film(
     changed = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
     numbers = frames or most_changed(array, array)
     stills = [_frame(pixels[number], None if changed is None else changed[number]) for number in numbers]
-    strip = Image.new("RGB", (sum(picture.width for picture in stills) + len(stills) - 1, stills[0].height), "white")
-    offset = 0
-    for picture in stills:
-        strip.paste(picture, (offset, 0))
-        offset += picture.width + 1
+    strip = side_by_side(stills)
     words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     # As wide as they are for their height, so that both come out equally high.
@@ -79,6 +75,22 @@ def film(
         animation = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
         markup += animation if moving else f"<span {style}></span>"  # so that frames stand below one another
     return Markup(f'<div class="film">{markup}</div>')
+
+
+def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Pictures of one height, a white line between each two."""
+    strip = Image.new("RGB", (sum(picture.width for picture in pictures) + len(pictures) - 1, pictures[0].height), "white")
+    offset = 0
+    for picture in pictures:
+        strip.paste(picture, (offset, 0))
+        offset += picture.width + 1
+    return strip
+
+
+def boundary(region: Array) -> Array:
+    """(H, W) bool: the places of a region at its edge, those at the border of the picture included."""
+    around = np.pad(region, 1)
+    return np.asarray(region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]))
 
 
 def weight(shape: tuple[int, ...]) -> int:
@@ -106,15 +118,12 @@ def _frame(pixels: Array, changed: Array | None) -> Image.Image:
     if changed is None or not changed.any():
         return image
     mask = np.asarray(Image.fromarray(changed.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
-    around = np.pad(mask, 1)
-    interior = mask & around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
     marked = np.array(image)
-    marked[mask & ~interior] = MARK
+    marked[boundary(mask)] = MARK
     return Image.fromarray(marked)
 
 
 def _sized(pixels: Array) -> Image.Image:
-    """Pixels as an image of at most `SIDE` pixels a side."""
     image = Image.fromarray(np.ascontiguousarray(pixels))
     if max(image.size) > SIDE:
         image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
@@ -127,7 +136,6 @@ def png(image: Image.Image) -> str:
 
 
 def _webp(pixels: Array) -> str:
-    """Frames as an animated WebP data URI."""
     step = -(-len(pixels) // MOVING)
     first, *remaining = (_sized(frame) for frame in pixels[::step])
     pause = round(1000 * SECONDS / (1 + len(remaining)))

@@ -124,7 +124,6 @@ def heat_class(value: Any, table: Table) -> str:
 
 
 def _is_text(table: Table, column: int) -> bool:
-    """True for a column of texts, which stand on the left."""
     values = [row[column] for row in table.rows if row[column] is not None]
     return bool(values) and all(isinstance(value, str | Link) for value in values)
 

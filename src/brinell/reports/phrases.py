@@ -7,7 +7,7 @@ import numpy as np
 from brinell.analysis.inference import compare_rates, significant
 from brinell.analysis.results import ClassResult, ModelResult, OfClass
 from brinell.analysis.standing import Standing
-from brinell.reports.numbers import capital, counted, full_text, listed, percent
+from brinell.reports.numbers import counted, full_text, listed, percent
 
 ENOUGH = 5
 """With fewer samples, a class is not called the weakest or the strongest."""
@@ -96,18 +96,3 @@ def weakest_classes(model: ModelResult, index: int) -> str:
         f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest {class_label(order[-1])} with {full_text(best)}."
         f"{doubt}"
     )
-
-
-def common_weakness(models: Sequence[ModelResult], index: int) -> str:
-    """The class that is the weakest of most models, where it is that of two or more; else empty."""
-    weakest = []
-    for model in models:
-        order = ranked(model.per_class, index)
-        if len(order) > 1 and order[0].robust[index].value != order[1].robust[index].value:
-            weakest.append(order[0])
-    numbers = [c.class_ for c in weakest]
-    common = max(weakest, key=lambda c: numbers.count(c.class_), default=None)
-    if common is None or (times := numbers.count(common.class_)) < 2:
-        return ""
-    share = f"{times} of the {len(models)}" if times < len(models) else "both" if times == 2 else f"all {times}"
-    return f"{capital(class_label(common))} is the weakest of {share} models at {models[0].eps_text[index]}."

@@ -13,8 +13,8 @@ from PIL import Image
 from brinell.analysis.saliency import largest
 from brinell.core.record import Array
 from brinell.reports.figures import Frame, svg
-from brinell.reports.film import thumbnail
-from brinell.reports.traces import Axes
+from brinell.reports.film import boundary, side_by_side, thumbnail
+from brinell.reports.traces import Axes, stretches
 
 SIDE = 224
 """Longest side of a picture in pixels."""
@@ -87,7 +87,6 @@ def draw_input(
 
 
 def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array | None) -> Image.Image:
-    """Draw an image (C, H, W) in [0, 1] under a map (H, W) in [0, 1] or None."""
     pixels = (levels if len(levels) == 3 else np.repeat(levels.mean(0, keepdims=True), 3, 0)).transpose(1, 2, 0) * 255
     if shade is not None:
         grey = np.repeat(pixels.mean(2, keepdims=True), 3, 2) * 0.45 + 128
@@ -97,14 +96,8 @@ def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array 
     enlarged = np.clip(np.rint(pixels), 0, 255).astype(np.uint8).repeat(factor, 0).repeat(factor, 1)
     for region, colour in ((mask, OUTLINE), (object_, OBJECT)):
         if region is not None and region.any():
-            enlarged[_boundary(region.repeat(factor, 0).repeat(factor, 1))] = colour
+            enlarged[boundary(region.repeat(factor, 0).repeat(factor, 1))] = colour
     return Image.fromarray(enlarged)
-
-
-def _boundary(region: Array) -> Array:
-    """Boundary places of a region (H, W), including those at the border of the picture."""
-    padded = np.pad(region, 1)
-    return np.asarray(region & ~(padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]))
 
 
 def _draw_frames(levels: Array, shade: Array, mask: Array, object_: Array | None) -> Image.Image:
@@ -114,18 +107,7 @@ def _draw_frames(levels: Array, shade: Array, mask: Array, object_: Array | None
     frames = [
         _draw_image(levels[:, index], shade[index], mask[index], None if object_ is None else object_[index]) for index in indices
     ]
-    strip = Image.new("RGB", (sum(frame.width for frame in frames) + len(frames) - 1, frames[0].height), "white")
-    offset = 0
-    for frame in frames:
-        strip.paste(frame, (offset, 0))
-        offset += frame.width + 1
-    return strip
-
-
-def _intervals(region: Array) -> list[tuple[int, int]]:
-    """Intervals [first, last) of a region (T,)."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], region, [False]]).astype(np.int8)))
-    return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    return side_by_side(frames)
 
 
 def _draw_signal(
@@ -136,7 +118,7 @@ def _draw_signal(
     lanes = x[:3]
     frame = Frame(width=330, height=36 + 64 * len(lanes), left_edge=6, bottom=24, top=12, right=6)
     parts = []
-    for first, last in _intervals(shade > 0.02):
+    for first, last in stretches(shade > 0.02):
         for index in range(first, last):
             start, width = frame.x(index / length), frame.x(1 / length) - frame.x(0)
             parts.append(
@@ -144,7 +126,7 @@ def _draw_signal(
                 f'fill="rgb({int(HEAT[0])},{int(HEAT[1])},{int(HEAT[2])})" fill-opacity="{0.6 * shade[index]:.2f}"/>'
             )
     for region, y, colour in ((mask, frame.y(0) + 1, OUTLINE), (object_, 4.0, OBJECT)):
-        for first, last in _intervals(region) if region is not None else []:
+        for first, last in stretches(region) if region is not None else []:
             start, width = frame.x(first / length), frame.x(last / length) - frame.x(first / length)
             parts.append(f'<rect x="{start:.1f}" y="{y:.1f}" width="{width:.1f}" height="4" fill="rgb{colour}"/>')
     low, high = float(lanes.min()), float(lanes.max())
@@ -164,7 +146,6 @@ def _draw_signal(
 
 
 def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Markup:
-    """List the most important columns of a vector with bars."""
     names = [str(column[0]) for column in domain.get("columns", ())] or [
         f"value {position + 1}" for position in range(len(values))
     ]

@@ -11,10 +11,11 @@ from rich.text import Text
 
 from brinell.core.outward import printable
 from brinell.reports.numbers import detail_text, main_text, share_of
-from brinell.reports.values import Detail, Note, Report, Table
+from brinell.reports.values import Detail, Report, Table
 
 WIDTH, BROAD = 80, 1000
-STYLES = {"stop": "bold red", "warn": "yellow", "note": "dim"}
+LEVELS = {"stop": ("incomplete:", "bold red"), "warn": ("warning:", "yellow"), "note": ("note:", "dim")}
+"""Word and style of a note by its level."""
 
 
 def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
@@ -27,7 +28,8 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     console.print(Text(_plain(f"{report.title}: {report.subject}"), style="dim"))
     for note in report.notes:
         if verbose or note.level != "note":
-            console.print(Text(f"{_level(note)} {_plain(note.text)}", style=STYLES[note.level]))
+            word, style = LEVELS[note.level]
+            console.print(Text(f"{word} {_plain(note.text)}", style=style))
     hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
     if hidden:
         console.print(Text(f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows {'them' if hidden > 1 else 'it'}", style="dim"))
@@ -67,10 +69,6 @@ def _cell(value: object, table: Table, intervals: bool) -> Text:
     if detail:
         text.append(f" {_plain(detail)}", style="dim")
     return text
-
-
-def _level(note: Note) -> str:
-    return {"stop": "incomplete:", "warn": "warning:", "note": "note:"}[note.level]
 
 
 def _plain(text: str) -> str:

@@ -57,18 +57,22 @@ def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
     """Stretches [from, to) at which any channel of two signals (C, T) differs by more than rounding."""
     clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     slack = ROUNDING * max(np.abs(clean).max(initial=0.0), np.abs(adversarial).max(initial=0.0))
-    changed = (np.abs(adversarial - clean) > slack).any(0)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], changed, [False]]).astype(np.int8)))
+    return stretches((np.abs(adversarial - clean) > slack).any(0))
+
+
+def stretches(region: Array) -> list[tuple[int, int]]:
+    """Stretches [from, to) of a region (T,) bool."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], region, [False]]).astype(np.int8)))
     return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def describe_change(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> str:
     """In words, how much of the signal was touched: `21 % of 1.5 s (4 places)`."""
-    stretches, axes = segments(clean, adversarial), Axes.of(sampling)
+    touched, axes = segments(clean, adversarial), Axes.of(sampling)
     length = clean.shape[-1]
     duration = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
-    places = f" ({len(stretches)} places)" if len(stretches) > 1 else ""
-    return f"{percent(sum(last - first for first, last in stretches) / length, 0)} of {duration}{places}"
+    places = f" ({len(touched)} places)" if len(touched) > 1 else ""
+    return f"{percent(sum(last - first for first, last in touched) / length, 0)} of {duration}{places}"
 
 
 def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
@@ -96,18 +100,23 @@ def _figure(
     if len(lines) == 1:
         height = height * 3 // 5
     values = np.stack([line[channels] for _, line in lines])
-    low, high = _range(float(values.min()), float(values.max()))
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    margin = 0.06 * (high - low) or 0.5
+    low, high = low - margin, high + margin
     total_height = TOP + len(channels) * height + BELOW - 11
     size = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=0, right=8, font=SMALL_FONT)
     marks = [((value - low) / (high - low), _written(value)) for value in _ticks(low, high, max(2, round((height - 11) / 30)))]
     size = size.with_levels([axes.unit, *(text for _, text in marks)])
     parts: list[str] = []
-    stretches = segments(clean, adversarial)
+    touched = segments(clean, adversarial)
     for lane, channel in enumerate(channels.tolist()):
         top = TOP + lane * height
         frame = replace(size, top=top, bottom=total_height - top - height + 11)
-        parts += _marks(frame, stretches, clean.shape[1], axes)
-        parts += _heights(frame, marks, axes.unit if lane == 0 else "")
+        parts += _marks(frame, touched, clean.shape[1], axes)
+        parts.append(levels(frame, marks))
+        if lane == 0 and axes.unit:
+            place = f'x="{frame.left_edge - GAP}" y="{frame.y(1) - 8:.1f}"'
+            parts.append(f'<text class="end label" {place}>{escape(axes.unit)}</text>')
         parts += [
             f'<polyline class="line {style}" points="{_points(frame, line[channel], low, high)}"/>' for style, line in lines
         ]
@@ -117,17 +126,9 @@ def _figure(
     return svg(size, title, parts, "signal")
 
 
-def _range(low: float, high: float) -> tuple[float, float]:
-    """A little more than the values reach, 0 within, never empty."""
-    low, high = min(low, 0.0), max(high, 0.0)
-    margin = 0.06 * (high - low) or 0.5
-    return low - margin, high + margin
-
-
-def _marks(frame: Frame, stretches: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
-    """Rectangles behind the stretches that changed."""
+def _marks(frame: Frame, touched: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
     parts = []
-    for first, last in stretches:
+    for first, last in touched:
         # A value stands in the middle of the room that is marked for it; the outermost have half of it.
         start, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (first, last))
         x, width = frame.x(start), max(frame.x(right) - frame.x(start), 1.0)
@@ -138,16 +139,7 @@ def _marks(frame: Frame, stretches: Sequence[tuple[int, int]], length: int, axes
     return parts
 
 
-def _heights(frame: Frame, marks: Sequence[tuple[float, str]], unit: str) -> list[str]:
-    """The vertical axis with ticks and unit."""
-    parts = [levels(frame, marks)]
-    if unit:
-        parts.append(f'<text class="end label" x="{frame.left_edge - GAP}" y="{frame.y(1) - 8:.1f}">{escape(unit)}</text>')
-    return parts
-
-
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
-    """The axis below the last lane."""
     first, last = axes.time_of(0), axes.time_of(length - 1)
     ticks = [(frame.x((value - first) / ((last - first) or 1.0)), _written(value)) for value in _ticks(first, last, 8)]
     name = "seconds" if axes.rate else "position"

@@ -180,7 +180,6 @@ class Example:
     """The id by which tables link to it."""
     legend: Sequence[tuple[str, str]] = ()
     """Colour (as CSS has it) and text."""
-    link: Link | None = None
     wide: bool = False
     """True if each picture takes the whole width, as those of signals and videos do."""
 

@@ -229,17 +229,6 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
         brinell.attack(model, x.transpose(0, 3, 1, 2), [0] * 5, eps=0.1)
 
 
-def test_a_dry_run_counts_passes_at_most_and_attacks_nothing(result, tmp_path):
-    x, masks = pictures()
-    settings = {"eps": list(EPS), "attack": "sea?steps=6", "dry_run": True}
-    plan = brinell.audit(Threshold(), brinell.data(x, masks=masks), **settings)
-    spent = {stage.attack: 0 for stage in result.stages}
-    for stage in result.stages:
-        spent[stage.attack] += stage.forwards + stage.backwards
-    assert all(spent[cell.stage] <= cell.forwards_at_most + cell.backwards_at_most for cell in plan.cells)
-    assert len(plan.cells) == 4 and plan.n == 5 and "at most" in plan.report().sentences[0]
-
-
 def test_a_gate_judges_pixels_and_a_board_has_no_place_for_them(result, tmp_path):
     rate = result.robust_accuracy[-1]
     assert brinell.gate(result, robust=rate.low - 0.01).passed and not brinell.gate(result, robust=rate.value).passed

@@ -23,10 +23,8 @@ class PlannedCell(Result):
     """Name of the model."""
     stage: str
     """The attack with its exact settings, as it was asked for."""
-    title: str
-    """Its name for people, the samples that it is kept to included."""
     short: str
-    """Short name of the stage."""
+    """Its name for people."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
@@ -54,8 +52,6 @@ class PlanResult(ReportedResult):
     """Distance in which eps is measured."""
     eps: tuple[str, ...]
     """Budgets, as they are written."""
-    group_size: int
-    """Samples of one group."""
     cells: tuple[PlannedCell, ...]
     """Every attack on every model."""
 
@@ -101,7 +97,6 @@ def estimate_plan(plan: Plan) -> PlanResult:
         total=len(plan.dataset),
         norm=plan.distance.name,
         eps=plan.budgets.texts,
-        group_size=plan.group_size,
         cells=tuple(_cell(plan, source, stage, paces[source.name]) for source in plan.models for stage in plan.stages),
     )
 
@@ -124,7 +119,6 @@ def _cell(plan: Plan, source: ModelSource, stage: Stage, pace: float | None) -> 
     return PlannedCell(
         model=source.name,
         stage=stage.name,
-        title=stage.title,
         short=stage.short,
         forwards_at_most=forwards,
         backwards_at_most=backwards,

@@ -19,7 +19,7 @@ from brinell.core.record import Records
 from brinell.reports import values as v
 from brinell.reports.examples import TEXT, examples
 from brinell.reports.numbers import capital, counted, distance, listed, percent, short, whole
-from brinell.reports.phrases import class_label, common_weakness, ranked, weakest_classes, who_leads
+from brinell.reports.phrases import class_label, ranked, weakest_classes, who_leads
 from brinell.reports.steps import next_steps
 from brinell.store.run import Run
 
@@ -156,7 +156,6 @@ class AuditReport:
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}; the share that does not meet it is not robust accuracy."
         if self.several:
-            yield from filter(None, [common_weakness(models, self.at)])
             failing = [model for model in models if any(check.passed is False for check in model.checks)]
             yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
         else:

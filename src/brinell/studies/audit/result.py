@@ -182,11 +182,9 @@ class Audit(ReportedResult, AuditResult):
         return pandas.read_csv(file)
 
     def _open_run(self) -> Run:
-        """The run behind the result, which must be in a folder."""
         return Run.open(self.folder, thresholds=True)
 
     def _index(self, model: str | None) -> int:
-        """Position of the named model, or of the only one."""
         names = [str(entry.model) for entry in self.models]
         if model is None and len(names) > 1:
             raise RequestError(f"the run has several models: name one of {', '.join(names)}")

@@ -176,7 +176,6 @@ def _fit(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector: s
 
 
 def _scores(suspicion: Suspicion, x: Tensor) -> Array:
-    """(n,) float64: suspicion of each input."""
     with torch.no_grad():
         return np.concatenate([suspicion(part).cpu().numpy().astype(np.float64) for part in torch.split(x, CHUNK)])
 

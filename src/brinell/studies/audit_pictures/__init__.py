@@ -12,7 +12,6 @@ STUDY = Study(
     verb="audit pictures",
     request=Request,
     options=AuditOptions,
-    run="run:carry_out",
     rows="result:Answers",
     result="result:PicturesResult",
     truth=True,

@@ -32,8 +32,8 @@ PIECE = 4
 """Pictures of a piece, which share a file of inputs."""
 MARGIN = 0.01
 """Share by which a figure must be worse to count as worse."""
-MOST_CONFUSIONS, MOST_PICTURES = 12, 9
-"""Confusions that a result lists, and pictures that a page shows."""
+MOST_PICTURES = 9
+"""Pictures that a page shows."""
 UNITS = {"segmentation": ("pixel", "stay right"), "detection": ("object", "are still found")}
 TITLES = {FALSE: "false boxes a picture"}
 
@@ -148,16 +148,6 @@ class StageFigures(Result):
     """Wall time."""
 
 
-class Confusion(OfClass):
-    """The class that pixels of a class take under attack, at the largest budget."""
-
-    predicted: str
-    """The predicted class."""
-    pixels: int
-    share: float
-    """Share of the pixels of the true class."""
-
-
 class PicturesResult(FolderResult):
     """What `brinell audit --json` prints for data with masks or boxes."""
 
@@ -178,8 +168,6 @@ class PicturesResult(FolderResult):
     worst_class: str | None
     """The class with the smallest figure at the largest budget, of those that have one above 0 without an attack; the largest
     drop decides between equal ones. Null if there is none."""
-    confusions: list[Confusion]
-    """Wrong classes of pixels under attack, the most frequent first; empty for boxes."""
     pictures: list[PictureFigures]
     """By picture."""
     stages: list[StageFigures]
@@ -247,7 +235,6 @@ class PicturesResult(FolderResult):
         )
 
     def _budgets(self, texts: Sequence[str], rates: Sequence[Rate]) -> list[Table]:
-        """The figures over the budgets, and the kinds of errors of boxes."""
         met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
         figures = [entry for entry in self.figures if entry.quantity not in ERRORS]
         errors = [entry for entry in self.figures if entry.quantity in ERRORS]
@@ -279,14 +266,6 @@ class PicturesResult(FolderResult):
 
     def _folded(self, texts: Sequence[str], unit: str) -> list[Table]:
         tables = [
-            Table(
-                title="What wrong pixels become",
-                columns=("class", "becomes", "pixels", "of its pixels"),
-                rows=[(entry.name, entry.predicted, entry.pixels, Percent(entry.share)) for entry in self.confusions],
-                text=f"Wrong classes at {texts[-1]}, the most frequent first.",
-                name="confusions",
-                folded=True,
-            ),
             Table(
                 title="Attack by attack",
                 columns=("aim", "attack", "eps", "pictures", f"{unit}s left right", "forwards", "backwards"),
@@ -426,7 +405,6 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
         ],
         per_class=per_class,
         worst_class=ordered[0].name if ordered else None,
-        confusions=_confusions(pictures, head["classes"], len(facts.eps)) if isinstance(pictures, Maps) else [],
         pictures=[
             PictureFigures(sample=sample, name=name, n=total, clean=right[0], robust=right[1:])
             for sample, name, total, right in zip(
@@ -468,24 +446,6 @@ def _per_class(pictures: Pictures, names: Sequence[str], levels: int) -> list[Cl
             )
         )
     return figures
-
-
-def _confusions(maps: Maps, names: Sequence[str], level: int) -> list[Confusion]:
-    """The most frequent wrong classes."""
-    counts = maps.counts[maps.worst(maps.accuracy, level)].sum(0)
-    wrong = counts * (1 - np.eye(len(counts), dtype=np.int64))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CONFUSIONS]
-    return [
-        Confusion(
-            class_=true,
-            name=class_name(names, true),
-            predicted=class_name(names, predicted),
-            pixels=int(wrong[true, predicted]),
-            share=float(wrong[true, predicted] / counts[true].sum()),
-        )
-        for true, predicted in (divmod(int(place), len(counts)) for place in order)
-        if wrong[true, predicted]
-    ]
 
 
 def _stages(rows: Answers, facts: PicturesFacts) -> list[StageFigures]:

@@ -31,10 +31,8 @@ from brinell.engine.request import Request
 from brinell.engine.tasks import SEA, Task, open_task
 from brinell.store import rows
 from brinell.store.files import write_arrays
-from brinell.studies import work
-from brinell.studies.audit.dry_run import BACKWARD, PlannedCell, PlanResult
 from brinell.studies.audit.request import AuditOptions
-from brinell.studies.audit_pictures.result import PIECE, Answers, PicturesFacts, PicturesResult, inputs_path
+from brinell.studies.audit_pictures.result import PIECE, Answers, PicturesFacts, inputs_path
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.work import open_plan
 
@@ -66,49 +64,12 @@ class PicturesPlan(Plan):
     """Forward evaluations that each attack may spend on a picture at each budget."""
 
 
-def carry_out(call: Call) -> PicturesResult | PlanResult:
-    """Audit pictures; with `dry_run`, say what it costs at most instead."""
-    if call.options is None or not call.options.dry_run:
-        result: PicturesResult = work.carry_out(call)
-        return result
-    plan = make_plan(call)
-    (name,) = plan.models
-    with plan.task.model.info.session(plan.device):
-        x = plan.dataset.load(plan.ids[:1].tolist()).to(plan.device)
-        plan.task.ask(x, 1)
-        start = time.perf_counter()
-        plan.task.ask(x, 1)
-        pace = time.perf_counter() - start
-    times, cells = len(plan.ids) * len(plan.levels) * len(plan.task.aims), []
-    for spec, attack in plan.attacks.items():
-        forwards, backwards = (round(times * min(passes, plan.queries or passes)) for passes in attack.cost(2))
-        own: dict[str, Any] = {
-            "stage": spec,
-            "title": spec,
-            "short": spec,
-            "forwards_at_most": forwards,
-            "backwards_at_most": backwards,
-        }
-        seconds = pace * (forwards + BACKWARD * backwards)
-        cells.append(PlannedCell(model=name, **own, seconds_at_most=seconds, waits=False, skipped=None))
-    return PlanResult(
-        data=plan.dataset.name,
-        attacks=", ".join(plan.attacks),
-        n=len(plan.ids),
-        total=len(plan.dataset),
-        norm=plan.distance.name,
-        eps=budgets_of(call.request.eps or BUDGETS[call.request.norm])[1],
-        group_size=PIECE,
-        cells=tuple(cells),
-    )
-
-
 def make_plan(call: Call) -> PicturesPlan:
     """Open the data and the model, and refuse what cannot be carried out."""
     request: Request = call.request
     for given, names in ((request, OF_CLASSES), (call.options, tuple(AuditOptions.model_fields))):
         for name in names if given is not None else ():
-            if name != "dry_run" and getattr(given, name) != type(given).model_fields[name].default:
+            if getattr(given, name) != type(given).model_fields[name].default:
                 raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
     check_norm(request.norm)
     levels, texts = budgets_of(request.eps or BUDGETS[request.norm])

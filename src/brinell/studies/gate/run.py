@@ -44,7 +44,6 @@ def carry_out(call: Call) -> GateResult:
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
-    """Compare a run with thresholds and a baseline."""
     manifest = Run.open(request.run, thresholds=True).manifest
     criterion = threshold_of(manifest)
     rules.check_metrics(minima, criterion, request.run)
@@ -80,7 +79,6 @@ def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> 
 
 
 def _gate_rates(request: GateRequest, study: Study, minima: dict[str, float], eps: float | None) -> GateResult:
-    """Compare the rates of a study's folder with thresholds."""
     for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
         if getattr(request, name) not in (None, (), False):
             raise RequestError(
