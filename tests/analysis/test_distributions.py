@@ -3,52 +3,32 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.analysis.curve import grid
 from brinell.analysis.distributions import (
-    Sample,
     distance_at_success,
-    quantile,
+    distribution,
     queries_to_success,
 )
 
 EPS, STAGES = [0.0, 0.1, 0.2], ("apgd-ce", "square")
 
 
-def test_quantile_counts_failures_as_infinity():
-    values = np.array([3.0, 1.0, 2.0])
-    assert [quantile(values, failures, 0.5) for failures in (0, 2, 3, 4)] == [2.0, 3.0, 3.0, math.inf]
-    assert quantile(np.array([]), 3, 0.5) == math.inf and quantile(np.array([]), 0, 0.5) is None
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 30), st.floats(0, 1))
-def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed(values, failures, q):
-    result, outcomes = quantile(np.array(values), failures, q), sorted([*values, *[math.inf] * failures])
-    if not outcomes:
-        assert result is None
-        return
-    assert result in outcomes
-    assert sum(v <= result for v in outcomes) >= q * len(outcomes) - 1e-6
-    assert sum(v < result for v in outcomes) < q * len(outcomes) or result == outcomes[0]
-
-
-def test_quantile_is_exact_where_the_product_is_rounded():
-    assert quantile(np.arange(1.0, 11.0), 0, 0.7) == 7.0 and quantile(np.arange(1.0, 11.0), 0, 0.1) == 1.0
-
-
-@pytest.mark.parametrize("bad", [(np.array([1.0]), 0, 1.5), (np.array([1.0]), -1, 0.5), (np.array([np.nan]), 0, 0.5)])
-def test_quantile_refuses(bad):
-    with pytest.raises(ValueError, match="quantile"):
-        quantile(*bad)
-
-
-def test_a_summary_names_every_quantile():
-    summary = Sample(of="queries", attack="square", values=np.arange(1.0, 9.0), robust=2).summary()
-    assert (summary.of, summary.attack, summary.successes, summary.robust) == ("queries", "square", 8, 2)
-    assert (summary.q10, summary.median, summary.q90) == (1.0, 5.0, None)
+@given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 30))
+def test_a_quantile_is_the_smallest_value_that_its_share_does_not_exceed(values, robust):
+    """Samples that did not break count as infinite; a quantile among them is None."""
+    found, outcomes = distribution("queries", "square", np.array(values), robust), sorted([*values, *[math.inf] * robust])
+    assert (found.of, found.attack, found.successes, found.robust) == ("queries", "square", len(values), robust)
+    for q, value in ((0.1, found.q10), (0.5, found.median), (0.9, found.q90)):
+        if outcomes:
+            result = math.inf if value is None else value
+            assert result in outcomes
+            assert sum(v <= result for v in outcomes) >= q * len(outcomes) - 1e-6
+            assert sum(v < result for v in outcomes) < q * len(outcomes) or result == outcomes[0]
+        else:
+            assert value is None
 
 
 # From records
@@ -87,8 +67,8 @@ def test_distances_are_the_smallest_of_each_sample_that_was_right(synthetic):
                 sizes[sample].append(size)
         expected = [min(distances) for distances in sizes.values() if distances]
         result = distance_at_success(rows, cells, "linf")
-        assert sorted(result.values) == pytest.approx(sorted(expected)) and result.robust == len(right) - len(expected)
-        assert len(distance_at_success(rows, cells, "other").values) == 0
+        assert result == distribution("distance", None, np.array(expected), len(right) - len(expected))
+        assert distance_at_success(rows, cells, "other").successes == 0
 
 
 def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
@@ -101,5 +81,5 @@ def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
                 if attacked == EPS[-1]
             ]
             result = queries_to_success(rows, cells, stage)
-            assert sorted(result.values) == sorted(queries for queries in tried if queries is not None) and result.attack == stage
-            assert result.robust == tried.count(None)
+            broken = np.array([queries for queries in tried if queries is not None], dtype=np.float64)
+            assert result == distribution("queries", stage, broken, tried.count(None))

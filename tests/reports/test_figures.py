@@ -39,7 +39,6 @@ def test_lines_bands_and_marks_stand_where_their_rates_are():
             Series(
                 name=f"model {i}",
                 points=[(e, rate(int(rng.integers(0, 51)), 50, eps=e)) for e in eps],
-                reference=i == 3,
                 band=bool(i % 2),
             )
             for i in range(4)
@@ -48,20 +47,19 @@ def test_lines_bands_and_marks_stand_where_their_rates_are():
         svg = figures.draw(
             Curve(title="t", series=lines, ticks=[(eps[0], "first"), (top, "last")], axis="x"), small=kind == "small"
         )
-        ordered = [lines[-1], *lines[:-1]]
         polylines = re.findall(r'<polyline class="line ([^"]+)" points="([^"]+)"', svg)
         bands = re.findall(r'<polygon class="band ([^"]+)" points="([^"]+)"', svg)
-        assert [style for style, _ in polylines] == ["ref", "s0 d0", "s1 d1", "s2 d2"] and [style for style, _ in bands] == [
-            "ref",
+        assert [style for style, _ in polylines] == ["s0 d0", "s1 d1", "s2 d2", "s3 d3"] and [style for style, _ in bands] == [
             "s1 d1",
+            "s3 d3",
         ]
-        for (_, text), line in zip(polylines, ordered, strict=True):
+        for (_, text), line in zip(polylines, lines, strict=True):
             assert are_close(points(text), [place(kind, e / top, r.value) for e, r in line.points])
-        for (_, text), line in zip(bands, [line for line in ordered if line.band], strict=True):
+        for (_, text), line in zip(bands, [line for line in lines if line.band], strict=True):
             ends = [(e / top, r.high) for e, r in line.points] + [(e / top, r.low) for e, r in line.points[::-1]]
             assert are_close(points(text), [place(kind, *end) for end in ends])
         tips = [unescape(text) for text in re.findall(r"<title>([^<]*)</title>", svg)]
-        counts = [f"{line.name}, {r.k}\u00a0of\u00a050)" for line in ordered[1:] for _, r in line.points]
+        counts = [f"{line.name}, {r.k}\u00a0of\u00a050)" for line in lines for _, r in line.points]
         assert [f"{tip.partition(',')[0]}, {tip.rpartition(', ')[2]}" for tip in tips] == counts
 
 

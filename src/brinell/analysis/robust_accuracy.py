@@ -103,8 +103,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0),
         mean_drop=mean([c.total_drop for c in classes]),
         stages=stages,
-        distributions=[distance_at_success(records, cells, str(manifest["distance"])).summary()]
-        + [queries_to_success(records, cells, stage).summary() for stage in active],
+        distributions=[distance_at_success(records, cells, str(manifest["distance"]))]
+        + [queries_to_success(records, cells, stage) for stage in active],
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
             for stage, texts in manifest.get("remarks", {}).get(model, {}).items()

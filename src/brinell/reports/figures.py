@@ -63,17 +63,8 @@ def legend(figure: Curve) -> Markup:
     """The names of the series of a figure beside samples of their lines; empty for a single one."""
     if len(figure.series) < 2:
         return Markup()
-    items = [
-        Markup("<li>{}{}</li>").format(key(style), series.name)
-        for style, series in zip(_styles(figure), figure.series, strict=True)
-    ]
+    items = [Markup("<li>{}{}</li>").format(key(style), series.name) for style, series in enumerate(figure.series)]
     return Markup('<ul class="legend">{}</ul>').format(Markup().join(items))
-
-
-def _styles(figure: Curve) -> list[int]:
-    """Number of the colour of each series; -1 for a reference."""
-    numbers = iter(range(len(figure.series)))
-    return [-1 if series.reference else next(numbers) for series in figure.series]
 
 
 def draw(figure: Curve, *, small: bool = False) -> Markup:
@@ -102,7 +93,6 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
     parts += [tick(frame, *mark, line=True) for mark in marks]
     if not small:
         parts.append(axis_label(frame, figure.axis))
-    styles = _styles(figure)
     if figure.fill and len(figure.series) > 1:
         upper, lower = (
             [(x(position), _value(value)) for position, value in s.points if _value(value) is not None] for s in figure.series[:2]
@@ -110,9 +100,8 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
         corners = [f"{px:.1f},{frame.y(value or 0.0):.1f}" for px, value in [*upper, *reversed(lower)]]
         parts.append(f'<polygon class="band s0" points="{" ".join(corners)}"/>')
     texts = dict(figure.ticks)
-    for style, series in sorted(zip(styles, figure.series, strict=True), key=lambda pair: pair[0]):
-        above = sum(later > style for later in styles)
-        radius = (2.2 if small else 3.2) + 0.7 * min(above, COLOURS) if style >= 0 else 0.0
+    for style, series in enumerate(figure.series):
+        radius = (2.2 if small else 3.2) + 0.7 * min(len(figure.series) - 1 - style, COLOURS)
         points = [
             (x(position), texts.get(position, short(position)), value)
             for position, value in series.points
@@ -238,8 +227,8 @@ def fitting(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[floa
 
 
 def style_of(style: int) -> str:
-    """Classes of the style sheet for a series: its colour and its dash; the muted reference for -1."""
-    return "ref" if style < 0 else f"s{style % COLOURS} d{(style + style // COLOURS) % COLOURS}"
+    """Classes of the style sheet for a series: its colour and its dash."""
+    return f"s{style % COLOURS} d{(style + style // COLOURS) % COLOURS}"
 
 
 def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
@@ -256,7 +245,7 @@ def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
 
 
 def key(style: int) -> Markup:
-    """The sample of a series for a legend: its line and its mark; of the reference, for -1, the line alone."""
+    """The sample of a series for a legend: its line and its mark."""
     line = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
-    dot = mark(style, KEY / 2, 6, 3.2, "") if style >= 0 else ""
+    dot = mark(style, KEY / 2, 6, 3.2, "")
     return Markup(f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" aria-hidden="true">{line}{dot}</svg>')

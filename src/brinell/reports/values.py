@@ -131,8 +131,6 @@ class Series:
     name: str
     points: Sequence[tuple[float, Any]]
     """Position on the axis, and a proportion or a value with an interval, from 0 to 1; ascending."""
-    reference: bool = False
-    """True for a muted line that others are compared with."""
     band: bool = True
     """True if the interval is drawn."""
 
