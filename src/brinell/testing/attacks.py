@@ -78,12 +78,13 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
 def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) -> None:
     """Run the rules in one domain and distance."""
     before, original = generator_states(), linear_problem(kind, distance.name)
+    weights = original.model.digest()
     run = _attack(attack, kind, distance)
     batch, model, ledger = run.problem.batch, run.problem.model, run.ledger
     _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
     equal = torch.equal(batch.x, original.batch.x) and torch.equal(batch.y, original.batch.y)
     _demand(attack, equal, "wrote into the clean inputs or labels")
-    _demand(attack, model.digest() == original.model.digest(), "changed the weights of the model")
+    _demand(attack, model.digest() == weights, "changed the weights of the model")
     asked = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == asked, "called the model around the ledger")
     declared, spent = attack.cost(model.classes), (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
