@@ -121,15 +121,17 @@ def test_subfolders_are_looked_up_in_the_list_of_classes(tmp_path: Path) -> None
         ImageFolder(path=str(tmp_path))()
 
 
-def test_the_digest_sees_bytes_labels_and_order_not_names(tmp_path: Path) -> None:
+def test_the_digest_sees_bytes_labels_order_and_class_names_not_names_of_files(tmp_path: Path) -> None:
     path = write_listing(tmp_path, "a.png,0,x\nb.png,1,y\n")
     digest = ImageFolder(path=path)().digest()
     assert ImageFolder(path=path, size=3)().digest() != digest
     (tmp_path / "labels.csv").write_text("file,label\nb.png,1\na.png,0\n")
     assert ImageFolder(path=path)().digest() != digest
     (tmp_path / "images" / "a.png").rename(tmp_path / "images" / "d.png")
-    (tmp_path / "labels.csv").write_text("file,label\nd.png,0\nb.png,1\n")
+    (tmp_path / "labels.csv").write_text("file,label,name\nd.png,0,x\nb.png,1,y\n")
     assert ImageFolder(path=path)().digest() == digest
+    (tmp_path / "labels.csv").write_text("file,label,name\nd.png,0,y\nb.png,1,x\n")
+    assert ImageFolder(path=path)().digest() != digest
     picture(tmp_path / "images" / "d.png")
     assert ImageFolder(path=path)().digest() != digest
 

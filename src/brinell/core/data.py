@@ -83,4 +83,4 @@ class Dataset(Protocol):
         """(len(indices), *shape) float32 within the domain's bounds."""
 
     def digest(self) -> str:
-        """A hash of the content: inputs, labels and their order."""
+        """A hash of the content: inputs, labels and the names of the classes, all in order."""

@@ -346,12 +346,14 @@ class StoredArrays:
         return self.domain.clamp(x)
 
     def digest(self) -> str:
-        """Hash of the content.
+        """Hash of the content: inputs, labels and the names of the classes, all in order.
 
-        For arrays it covers domain, inputs (channels first) and labels, so it is the same in any layout or file format. For
-        folders it covers the files' bytes, the labels and the conversion to inputs; file names do not count.
+        For arrays it covers the domain and the inputs channels first, so it is the same in any layout or file format. For folders
+        it covers the files' bytes and the conversion to inputs; file names do not count.
         """
-        self._digest = self._digest or self._content()
+        if not self._digest:
+            text = "\n".join((self._content(), *self.classes))
+            self._digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         return self._digest
 
     def _values(self) -> str:
