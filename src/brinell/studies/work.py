@@ -14,6 +14,7 @@ import torch
 
 from brinell.core import bounded
 from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
@@ -60,7 +61,9 @@ def open_plan(
         RequestError: data or a model that cannot be opened, or that do not fit together.
     """
     request = call.request
-    dataset: Dataset = call.dataset() or open_data(request.data, truth=call.study.truth)
+    if (dataset := call.dataset()) is None and request.data is None:
+        raise RequestError(f"no data are named: add {option('data')}")
+    dataset = dataset or open_data(request.data, truth=call.study.truth)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     models = _open_models(call, "model", dataset, labels)
     further = {setting: _open_models(call, setting, dataset, labels) for setting in more_models}
