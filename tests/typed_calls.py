@@ -33,7 +33,7 @@ brinell.benchmark(net, (x, y), distortions="fog", patch=4, resume=True).levels
 brinell.audit(net, x, y, detector=["mahalanobis"], detector_data="digits?split=train", fpr=0.1).models[0].detectors
 brinell.train_agent(out="policy.safetensors", steps=0).training_queries
 people: list[str] = brinell.review((x, y), norm="l2", eps=[0.1, 0.2], trials=60, resume=True).reviewers
-brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"], towards="3").results[0].total.clear.k
+brinell.unrestricted(net, x, y, generator="GENERATOR", judge=["digits-cnn"]).results[0].total.clear.k
 brinell.audit(net, x, y, detector="background", detector_data=(x, y), progress=SilentProgress())
 brinell.train_generator(x, y, out="GENERATOR", minutes=1, progress=True).payload()
 brinell.train_metric((x, y), out="METRIC", test=(x, y)).payload()

@@ -49,7 +49,7 @@ def folder_of(*attempts, path="run", models=("m",), judges=("j",), same_data=Tru
     dicts = [row for group in attempts for row in group]
     table = rows.build(Answers, len(dicts), **{name: [row[name] for row in dicts] for name in dicts[0]})
     data = {"name": "d", "classes": list(classes), "domain": {"kind": "image", "low": 0.0, "high": 1.0}}
-    facts = UnrestrictedFacts(judges=list(judges), target=None, generator=GeneratorFacts(digest="-", same_data=same_data))
+    facts = UnrestrictedFacts(judges=list(judges), generator=GeneratorFacts(digest="-", same_data=same_data))
     manifest = {"data": data, "models": [{"name": name} for name in models], "seconds": 8.0}
     return Folder(path=path, manifest=manifest, request=UnrestrictedRequest(noise=noise), facts=facts, rows=table)
 

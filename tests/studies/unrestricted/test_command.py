@@ -184,15 +184,13 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path):
         if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED):
             assert (row["judges"] == str(row["intended"])) == (row["outcome"] == Outcome.FOOLED)
     assert any(row["outcome"] == Outcome.UNCLEAR for row in rows)
-    assert cli(words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec, "--towards", "3")) == 0
+    assert cli(words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec)) == 0
     both = brinell.open(tmp_path / "b")
-    assert both.facts.target == 3 and both.attempts == 27 and both.models == ["digits-cnn", "judge"]
-    assert all(row["pred"] == 3 for row in rows_of(tmp_path / "b") if row["outcome"] == Outcome.FOOLED)
+    assert both.attempts == 30 and both.models == ["digits-cnn", "judge"]
 
 
 BAD_REQUESTS = [
     (["--generator", "none.safetensors"], "there is no generator"),
-    (["--towards", "ten"], "there is no class 'ten'"),
     (["--class-probability", "1.5"], "class-probability is 1.5"),
     (["--model", "digits-cnn", "--model", "digits-cnn"], "two models are called"),
     (["--per-class", "0"], "per-class is 0"),

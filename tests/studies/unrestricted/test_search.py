@@ -1,16 +1,13 @@
 """The search of a latent space where everything is linear, so that it can be said beforehand what there is to find."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from _helpers import VECTOR, Recorder, batch_of, threat_of
-from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.studies.unrestricted import UnrestrictedRequest
-from brinell.studies.unrestricted.search import Settings, errs, nearest_wrong, quantise, search, sees
+from brinell.studies.unrestricted.search import Settings, nearest_wrong, quantise, search, sees
 
 COARSE = Domain(kind="vector", shape=(2,), levels=11)
 
@@ -94,30 +91,6 @@ def test_the_latent_is_held_back_beyond_its_radius():
     assert not result.success.any() and float(result.z.abs().max()) < 0.8
     free, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, penalty=0.0, steps=300)
     assert free.success.all() and float(free.z[0, 0]) > 4.0
-
-
-def test_towards_a_class_another_error_is_not_enough():
-    def three(x):
-        """Class 1 above 0.55 on the first axis, class 2 above 0.6 on the second, which leads where both hold."""
-        return torch.stack([0 * x[:, 0], 50 * (x[:, 0] - 0.55), 80 * (x[:, 1] - 0.6)], 1)
-
-    def sure(x):
-        return torch.cat([never_in_doubt(x), torch.zeros(len(x), 1)], 1)
-
-    recorder = Recorder(three, VECTOR, classes=3)
-    z0, y = torch.tensor([[0.0, 0.0]]), torch.zeros(1, dtype=torch.int64)
-    for target_class in (1, 2):
-        criterion = Targeted(torch.tensor([target_class]))
-        ledger = Ledger(recorder, batch_of(draw(z0, y), y), replace(threat_of(1.0), criterion=criterion), minimal=True)
-        result = search(ledger.oracle(), draw, sure, z0, y, VECTOR, Settings(steps=200), criterion)
-        assert result.success.all() and int(three(result.x).argmax(1)) == target_class
-    logits = torch.tensor([[0.0, 1.0, 2.0]])
-    first_target, two = (Targeted(torch.tensor([target_class])) for target_class in (1, 2))
-    assert (
-        errs(MISCLASSIFIED, logits, y, z0).all()
-        and errs(two, logits, y, z0).all()
-        and not errs(first_target, logits, y, z0).any()
-    )
 
 
 def test_every_evaluation_of_the_target_is_counted_and_none_is_made_after_the_end():

@@ -24,8 +24,6 @@ class UnrestrictedRequest(BaseRequest):
     """Number of attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)
     """Largest change of a value by added noise, in the units of the data. 0 leaves out the variant with noise."""
-    towards: str | None = None
-    """The target class, by name or number. Default: untargeted."""
     steps: int = Field(default=200, ge=1)
     """Most gradient steps of a search."""
     class_probability: float = Field(default=0.9, ge=0, lt=1)

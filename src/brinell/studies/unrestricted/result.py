@@ -16,9 +16,8 @@ import numpy as np
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import OfClass, Share
 from brinell.analysis.robust_accuracy import class_name, share
-from brinell.core.errors import RequestError
 from brinell.core.record import Array, column
-from brinell.manifest import Content, Count, Facts, Listing
+from brinell.manifest import Content, Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
@@ -35,12 +34,8 @@ FRACTION = 0.5
 """Fraction of the distance to the nearest sample of another class within which the class must stay constant."""
 SHOWN, OPEN = 80, 3
 """Examples on the page, and those that are shown before anything is unfolded."""
-NAMED = 3
-"""Most models that the title names."""
 FEW_CLEAR = 0.8
 """Share of clear plain samples below which the result warns about the generator."""
-NEAREST = "nearest training sample"
-"""The witness that decides no outcome."""
 ACCURACIES = ("clear", "plain_accuracy", "searched_accuracy", "success")
 FAILURES = ("generalisation", "adversarial", "contested", "success_by_auxiliary")
 """Figures of a tally: in the first table, and in the second."""
@@ -125,8 +120,6 @@ class UnrestrictedFacts(Facts):
 
     judges: Listing[str]
     """Names of the judges. Without judges, only the auxiliary classifier decides on the class."""
-    target: Count | None
-    """The target class; null for an untargeted attack."""
     generator: GeneratorFacts
 
 
@@ -162,9 +155,7 @@ class Witness(Result):
     """A classifier or nearest-neighbour rule that predicts the class of an input."""
 
     name: str
-    """The auxiliary classifier, a judge, or the nearest training sample in a norm."""
-    neighbour: bool
-    """True for a nearest training sample, whose answer decides no outcome."""
+    """The auxiliary classifier, a judge, or the nearest training sample, which decides no outcome."""
     plain: Share
     """Plain samples in which the witness sees the intended class, among all attempts."""
     found: Share
@@ -206,8 +197,6 @@ class Cost(Result):
     """Forward evaluations of the model by the searches."""
     backwards: int
     """Backward evaluations."""
-    judge_forwards: int
-    """Forward evaluations of the model for the verdicts, on plain samples and last inputs."""
     median_queries: float | None
     """Median number of queries of a search that ended with an error of the model."""
 
@@ -260,14 +249,11 @@ class UnrestrictedResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        subject = ", ".join(self.models) if len(self.models) <= NAMED else counted(len(self.models), "model")
-        target = self.facts.target
-        towards = "" if target is None else f" towards class {class_name(self.classes, target)}"
         witnesses = "the auxiliary classifier and every judge see" if self.facts.judges else "the auxiliary classifier sees"
         return Report(
             verb="unrestricted",
-            title=f"Generated inputs against {subject}",
-            subject=f"{counted(self.attempts, 'attempt')}{towards}; distances to {self.data}; judges: "
+            title=f"Generated inputs against {listed(self.models)}",
+            subject=f"{counted(self.attempts, 'attempt')}; distances to {self.data}; judges: "
             f"{', '.join(self.facts.judges) or 'none'}",
             sentences=list(_sentences(self, witnesses)),
             blocks=list(_blocks(self, witnesses)),
@@ -279,11 +265,11 @@ class UnrestrictedResult(FolderResult):
 def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
     """Figures of a folder from its rows."""
     head, table = folder.head(), folder.rows
-    judges = _judged(folder)
+    judges = np.array([text.split() for text in table.judges], np.int64).reshape(len(table), len(folder.facts.judges))
     witnesses = {
         "auxiliary classifier": table.aux == table.intended,
         **{name: judges[:, number] == table.intended for number, name in enumerate(folder.facts.judges)},
-        NEAREST: table.l2_same < table.l2_other,
+        "nearest training sample": table.l2_same < table.l2_other,
     }
     results = [
         _variant(table, witnesses, head["classes"], model=model, variant=variant, noise=noise)
@@ -297,19 +283,6 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
         results=results,
         shown=_shown(table, judges, head["classes"]),
     )
-
-
-def _judged(folder: Folder[Answers]) -> Array:
-    """(rows, judges) int64: the judges' answers.
-
-    Raises:
-        RequestError: the rows hold other answers than one of each judge.
-    """
-    try:
-        answers = np.array([text.split() for text in folder.rows.judges], dtype=np.int64)
-        return answers.reshape(len(folder.rows), len(folder.facts.judges))
-    except ValueError:
-        raise RequestError(f"{folder.path} has rows that do not belong to its judges: make the attack again") from None
 
 
 def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str], **search: Any) -> VariantResult:
@@ -327,10 +300,7 @@ def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str],
             ClassTally(class_=number, name=class_name(classes, number), **_tally(outcome[intended == number]))
             for number in np.unique(intended).tolist()
         ],
-        witnesses=[
-            Witness(name=name, neighbour=name == NEAREST, plain=_share(sees[plain]), found=_share(sees[errors]))
-            for name, sees in witnesses.items()
-        ],
+        witnesses=[Witness(name=name, plain=_share(sees[plain]), found=_share(sees[errors])) for name, sees in witnesses.items()],
         conditions=[
             _conditions(rows.take(table, index), inputs)
             for inputs, index in (("plain", plain & (table.outcome != Outcome.UNCLEAR)), ("adversarial", fooled))
@@ -338,7 +308,6 @@ def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str],
         cost=Cost(
             forwards=int(table.forwards[searched].sum()),
             backwards=int(table.backwards[searched].sum()),
-            judge_forwards=int((plain | searched).sum()),
             median_queries=_median(table.forwards[errors]),
         ),
     )
@@ -504,8 +473,7 @@ def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
         "Cost of the searches",
         lambda entry: [entry.cost],
         Cost.model_fields,
-        text="Forward and backward evaluations of the model by the searches; judge forwards are those for the verdicts. The "
-        "median is over the searches that end with an error of the model.",
+        text="Evaluations of the model by the searches. The median is over those that end with an error of the model.",
         name="costs",
         folded=True,
     )
@@ -530,10 +498,7 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
 def _example(result: UnrestrictedResult, shown: Shown) -> Example:
     domain = result.manifest["data"]["domain"]
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
-    file = Path(result.folder) / example_file(shown.attempt)
-    arrays = read_arrays(file, shown.pictures.__contains__)
-    if missing := shown.pictures.keys() - arrays:
-        raise RequestError(f"{file} lacks the input {min(missing)}: make the attack again")
+    arrays = read_arrays(Path(result.folder) / example_file(shown.attempt), shown.pictures.__contains__)
     return Example(
         pictures=[
             Picture(picture(arrays[name], domain["kind"], *bounds, title=f"attempt {shown.attempt}, {caption}"), caption)

@@ -5,18 +5,16 @@ The folder also holds, for each piece of PIECE attempts, the file `result.exampl
 the model errs, with the plain sample that they began at and the training samples nearest to them (design/0014-unrestricted.md).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.losses import decision
@@ -25,7 +23,6 @@ from brinell.core.neighbours import Neighbours, Reference
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.core.suggestions import suggestion
 from brinell.core.threat import Threat
 from brinell.engine.group_attack import predict
 from brinell.models._answers import count_classes
@@ -60,22 +57,21 @@ class UnrestrictedPlan(Plan):
     generator: GenerativeModel
     intended: Tensor
     """(attempts,) int64: the classes that the generator is asked for."""
-    target: int | None
-    """The target class."""
 
 
 def make_plan(call: Call) -> UnrestrictedPlan:
     """Open generator, data, models and judges, and check that they fit together.
 
     Raises:
-        RequestError: they do not, or there is no such target class.
+        RequestError: they do not.
     """
     request: UnrestrictedRequest = call.request
     if not request.generator:
         raise RequestError("--generator is missing: train one with brinell train generator --out generator.safetensors")
     generator = load(Path(request.generator))
-    unset: dict[str, Any] = {"intended": torch.zeros(0), "target": None}
-    plan = open_plan(call, UnrestrictedPlan, more_models=("judge",), request=request, generator=generator, **unset)
+    plan = open_plan(
+        call, UnrestrictedPlan, more_models=("judge",), request=request, generator=generator, intended=torch.zeros(0)
+    )
     dataset, classes = plan.dataset, plan.dataset.classes
     generator.check(dataset.domain, len(classes))
     if missing := sorted(set(range(len(classes))) - set(plan.labels.tolist())):
@@ -89,27 +85,15 @@ def make_plan(call: Call) -> UnrestrictedPlan:
                 f"model {model.name} answers {model.access.name.lower()} only, but a search needs gradients: "
                 f"use it as a {option('judge')}"
             )
-    target = None if request.towards is None else _class(request.towards, classes)
-    sources = [number for number in range(len(classes)) if number != target]
     return replace(
         plan,
-        intended=torch.tensor(sources).repeat(request.per_class),
-        target=target,
+        intended=torch.arange(len(classes)).repeat(request.per_class),
         inputs="the data, the generator, the weights",
         facts=UnrestrictedFacts(
             judges=[judge.name for judge in plan.more_models.values()],
-            target=target,
             generator=GeneratorFacts(digest=generator.digest(), same_data=generator.facts.data_digest == dataset.digest()),
         ),
     )
-
-
-def _class(name: str, classes: Sequence[str]) -> int:
-    if name in classes:
-        return classes.index(name)
-    if name.isdigit() and int(name) < len(classes):
-        return int(name)
-    raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: name one, or give its number")
 
 
 def pieces(plan: UnrestrictedPlan, call: Call) -> list[Piece]:
@@ -207,19 +191,18 @@ class _Attack:
         settings = Settings(steps=request.steps, noise=noise, class_probability=request.class_probability)
         low, high = domain.bounds(start.x)
         full_range = torch.full((len(y),), float((high - low).max()), device=y.device)
-        criterion = MISCLASSIFIED if plan.target is None else Targeted(torch.full_like(y, plan.target))
         ledger = Ledger(
             model,
             Batch(ids=torch.arange(len(y), device=y.device), x=start.x, y=y),
-            Threat(distance=plugins.build("distance", "linf", {}), eps=full_range, domain=domain, criterion=criterion),
+            Threat(distance=plugins.build("distance", "linf", {}), eps=full_range, domain=domain),
             batch_size=request.batch_size,
             minimal=True,
             on_pass=self.call.progress.count_passes,
         )
-        result = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, settings, criterion)
+        result = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, settings)
         logits = predict(model, result.x, request.batch_size)
         witnesses = self._ask_witnesses(result.x, y)
-        success = errs(criterion, logits, y, result.x) & witnesses.aux_agrees
+        success = errs(logits, y, result.x) & witnesses.aux_agrees
         outcome = _outcomes(~success, Outcome.SURVIVED, witnesses.clear, Outcome.FOOLED, Outcome.CONTESTED)
         found = _rows(
             start,

@@ -5,8 +5,8 @@ z0 and a class y, minimise over z (and tau)
 
     L0 + l1 * mean(max((z - z0)^2 - radius^2, 0)) + l2 * L2    with x = g(z, y) + noise * tanh(tau), cut at the bounds of the data
 
-where L0 is the model's cross-entropy with the target class, or with the most probable wrong class if untargeted, and L2 the
-auxiliary classifier's with y; the second term is the form of the authors' code. Without noise there is no tau. Deviations:
+where L0 is the model's cross-entropy with the most probable wrong class, and L2 the auxiliary classifier's with y; the second
+term is the form of the authors' code. Without noise there is no tau. Untargeted alone. Deviations:
 
 - Adam, and the search of a sample ends at the first success. Theirs is gradient descent with annealed noise on the
   gradient for a fixed number of steps: on a processor a tenth of them has to do, and a search that is over costs nothing.
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
+from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.domain import Domain
 from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
@@ -74,7 +74,7 @@ class SearchResult(NamedTuple):
 
 
 def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,) minus the cross-entropy with the most probable class other than `y`: the untargeted loss, which the search ascends."""
+    """(n,) minus the cross-entropy with the most probable class other than `y`, which the search ascends."""
     return F.log_softmax(logits, 1).scatter(1, y[:, None], -torch.inf).amax(1)
 
 
@@ -93,7 +93,6 @@ def search(
     y: Tensor,
     domain: Domain,
     settings: Settings,
-    criterion: Criterion = MISCLASSIFIED,
 ) -> SearchResult:
     """Search from each latent until the model errs and the auxiliary classifier sees the intended class.
 
@@ -105,14 +104,11 @@ def search(
         y: (n,) int64 intended classes.
         domain: the input domain.
         settings: the settings of the search.
-        criterion: untargeted, or a target class for each sample. The oracle's ledger has the same criterion.
     """
     n, shape = len(y), domain.shape
     active = torch.arange(n, device=y.device)
     state = _State(z0.clone(), torch.zeros(n, *shape, device=y.device) if settings.noise else None)
     x, steps, success = torch.zeros(n, *shape, device=y.device), torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
-    # Towards a target class the oracle turns the cross-entropy round.
-    loss = cross_entropy if isinstance(criterion, Targeted) else nearest_wrong
     for step in range(1, settings.steps + 1):
         leaves = state.leaves(active)
         with torch.enable_grad():
@@ -123,8 +119,8 @@ def search(
             aux_logits = classifier(x_active)
             excess = (leaves[0] - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
             regulariser = settings.class_weight * cross_entropy(aux_logits, y[active]) + settings.penalty * excess
-        answer = oracle.gradient(active, x_active.detach(), loss)
-        finished = errs(criterion.select(active), answer.logits, y[active], x_active.detach()) & sees(
+        answer = oracle.gradient(active, x_active.detach(), nearest_wrong)
+        finished = errs(answer.logits, y[active], x_active.detach()) & sees(
             aux_logits.detach(), y[active], settings.class_probability
         )
         x[active], steps[active], success[active] = x_active.detach(), step, finished
@@ -136,9 +132,9 @@ def search(
     return SearchResult(x=x, z=state.last, steps=steps, success=success)
 
 
-def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """(n,) bool: True where the logits of inputs `x` meet the criterion."""
-    return criterion.is_met(criterion.margin(logits, y, x), logits, y)
+def errs(logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """(n,) bool: True where the logits of inputs `x` are wrong."""
+    return MISCLASSIFIED.is_met(MISCLASSIFIED.margin(logits, y, x), logits, y)
 
 
 def sees(logits: Tensor, y: Tensor, probability: float = 0.0) -> Tensor:
