@@ -61,8 +61,7 @@ def check_record(study: Study) -> None:
     _demand(study, bool(study.examples), "has no example for its help")
     _demand(study, isinstance(study.resolve(study.result), type), "has a result that is no type")
     _demand(study, hasattr(study.resolve(study.result), "lines"), "has a result without lines for a terminal")
-    if study.leaves_folder:
-        _demand(study, study.layout.verb == study.verb, "has a layout of another verb")
+    _demand(study, not study.leaves_folder or study.layout.verb == study.verb, "has a layout of another verb")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,10 +106,7 @@ def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRu
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
-    """All rows of a folder by the folder of their files, without their seconds, in a fixed order.
-
-    Of a folder without rows its arrays, as bytes by file.
-    """
+    """All rows of a folder by the folder of their files, without seconds, in a fixed order; of one without rows its arrays."""
     found: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(path).replace_schema_metadata(None)
