@@ -35,7 +35,7 @@ def test_a_folder_of_videos_is_audited(tmp_path: Path, capsys: pytest.CaptureFix
     assert (answer["n"], answer["clean_accuracy"]["value"]) == (6, 1) and answer["robust_accuracy"][-1]["value"] < 1
     assert run_command(capsys, "verify", out)["passed"]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "video of shape 3 × 8 × 20 × 28" in page and 'class="film"' in page
+    assert "video of shape 3 × 8 × 20 × 28" in page and 'class="strip' in page
 
 
 def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import join_codes, not_made
-from brinell.analysis.proportions import difference
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError, option
@@ -203,73 +202,52 @@ def _against_threshold(metric: str, name: str, rate: Rate | None, least: float, 
 
 
 def against_baseline(
-    result: ModelResult,
-    baseline: ModelResult,
-    paired: CompareResult | None = None,
-    max_drop: float | None = None,
-    eps: float | None = None,
+    result: ModelResult, baseline: ModelResult, paired: CompareResult, max_drop: float | None = None, eps: float | None = None
 ) -> list[Check]:
     """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
 
-    A check fails when the fall is beyond chance (the whole 95 % interval of the difference lies below 0; for the same
-    samples McNemar's exact p is below 0.05), and when it exceeds `max_drop`.
+    A check fails when the fall is beyond chance (McNemar's exact p is below 0.05), and when it exceeds `max_drop`.
 
     Args:
         result: the model under test.
         baseline: what it is compared with.
-        paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
+        paired: `compare(result's side, baseline's side)`, on the samples that both saw.
         max_drop: the most by which the observed rate may fall, chance or not.
         eps: the only budget to compare; None for all above 0.
 
     Returns:
         One check per rate; a budget that one of the runs lacks fails.
     """
-    pairs = [] if paired is None else [paired.clean, *paired.robust]
-    checks = [_against("clean accuracy", result.clean_accuracy, baseline.clean_accuracy, pairs[0] if pairs else None, max_drop)]
+    checks = [_against("clean accuracy", paired.clean, max_drop)]
     texts = {e: text for model in (baseline, result) for e, text in zip(model.eps, model.eps_text, strict=True) if e > 0}
     for budget in sorted(texts) if eps is None else [eps]:
-        current, then = (
-            next((rate for rate in model.robust_accuracy if _is_same_eps(rate.eps, budget)), None) for model in (result, baseline)
-        )
-        name = f"robust accuracy at eps {texts.get(budget, f'{budget:g}')}"
-        if current is None or then is None:
-            lacking = result if current is None else baseline
-            who = "the run" if current is None else "the baseline"
-            text = f"{who} has no eps {texts.get(budget, f'{budget:g}')}, only {', '.join(lacking.eps_text)}: audit it there"
+        budget_text = texts.get(budget, f"{budget:g}")
+        name = f"robust accuracy at eps {budget_text}"
+        pair = next((pair for pair in paired.robust if _is_same_eps(pair.eps, budget)), None)
+        if pair is None:
+            in_run = any(_is_same_eps(e, budget) for e in result.eps)
+            who, lacking = ("the baseline", baseline) if in_run else ("the run", result)
+            text = f"{who} has no eps {budget_text}, only {', '.join(lacking.eps_text)}: audit it there"
             checks.append(Check(code=BASELINE, name=f"{name} not worse than the baseline", passed=False, text=text))
         else:
-            pair = next((pair for pair in pairs[1:] if _is_same_eps(pair.eps, budget)), None)
-            checks.append(_against(name, current, then, pair, max_drop))
+            checks.append(_against(name, pair, max_drop))
     return checks
 
 
-def _against(name: str, current: Rate, then: Rate, pair: PairedRate | None, max_drop: float | None) -> Check:
-    name, required = f"{name} not worse than the baseline", None if max_drop is None else -max_drop
-    if current.value is None or then.value is None:
-        holder = "the run" if current.value is None else "the baseline"
-        return Check(code=BASELINE, name=name, passed=False, required=required, text=f"no sample of {holder} was judged")
-    low: float | None
-    if pair is not None:
-        change, low = pair.difference, pair.low
-        beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
-        evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
-    else:
-        interval = difference(current.k, current.n, then.k, then.n)
-        change = current.value - then.value
-        low = interval.low if interval else None
-        beyond_chance = interval is not None and interval.high < 0
-        evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
-    too_much = max_drop is not None and change < -max_drop - 1e-12
+def _against(name: str, pair: PairedRate, max_drop: float | None) -> Check:
+    beyond_chance = pair.p < 1 - CONFIDENCE and pair.difference < 0
+    too_much = max_drop is not None and pair.difference < -max_drop - 1e-12
     reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
+    evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
     return Check(
         code=BASELINE,
-        name=name,
+        name=f"{name} not worse than the baseline",
         passed=not reasons,
-        observed=change,
-        low=low,
-        required=required,
-        text=f"{100 * change:+.1f} points, {verdict} ({evidence})",
+        observed=pair.difference,
+        low=pair.low,
+        required=None if max_drop is None else -max_drop,
+        text=f"{100 * pair.difference:+.1f} points, {verdict} ({evidence})",
         remedy="keep the baseline's model, or audit more samples",
     )
 

@@ -12,12 +12,6 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5))) if only_a != only_b else 1.0
 
 
-def difference(k_a: int, n_a: int, k_b: int, n_b: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Interval of p_a - p_b for two independent samples (Newcombe 1998, method 10); None if a sample is empty."""
-    a, b = wilson(k_a, n_a, confidence), wilson(k_b, n_b, confidence)
-    return None if a is None or b is None else _square_and_add(k_a / n_a, a, k_b / n_b, b, phi=0.0)
-
-
 def paired_difference(both_right: int, only_a: int, only_b: int, neither: int, confidence: float = CONFIDENCE) -> Interval | None:
     """Interval of p_a - p_b on the same samples, counted by who got them right (Newcombe 1998, paired method 10).
 
@@ -28,7 +22,15 @@ def paired_difference(both_right: int, only_a: int, only_b: int, neither: int, c
     a, b = wilson(k_a, n, confidence), wilson(k_b, n, confidence)
     if a is None or b is None:
         return None
-    return _square_and_add(k_a / n, a, k_b / n, b, phi=_phi(both_right, only_a, only_b, neither))
+    phi, p_a, p_b = _phi(both_right, only_a, only_b, neither), k_a / n, k_b / n
+
+    def distance(x: float, y: float) -> float:
+        """Distance of two deviations with correlation phi."""
+        return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))
+
+    low = p_a - p_b - distance(p_a - a.low, b.high - p_b)
+    high = p_a - p_b + distance(a.high - p_a, p_b - b.low)
+    return Interval(max(low, -1.0), min(high, 1.0))
 
 
 def _phi(both_right: int, only_a: int, only_b: int, neither: int) -> float:
@@ -41,16 +43,3 @@ def _phi(both_right: int, only_a: int, only_b: int, neither: int) -> float:
     if cross > 0:
         cross = max(cross - n / 2, 0.0)
     return cross / math.sqrt(margins)
-
-
-def _square_and_add(p_a: float, a: Interval, p_b: float, b: Interval, *, phi: float) -> Interval:
-    """Newcombe's square-and-add interval for a difference of two rates with correlation phi."""
-
-    def distance(x: float, y: float) -> float:
-        """Distance of two deviations with correlation phi."""
-        return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))
-
-    d = p_a - p_b
-    low = d - distance(p_a - a.low, b.high - p_b)
-    high = d + distance(a.high - p_a, p_b - b.low)
-    return Interval(max(low, -1.0), min(high, 1.0))

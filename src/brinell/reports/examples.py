@@ -43,7 +43,7 @@ TEXT = {
     "image": "In the middle the perturbation alone, enlarged by the factor below it, on grey.",
     "signal": "Above the adversarial signal over the clean one, below the perturbation alone; what was touched is shaded.",
     "vector": "The columns that moved most, in their own units: as they were, the change, as they are now.",
-    "video": "Of each quarter of a video the frame that changed most, and the whole in motion. In the middle the perturbation, "
+    "video": "Of each quarter of a video the frame that changed most. In the middle the perturbation, "
     "enlarged by the factor below it, on grey; then the adversarial video, with lines around what was touched.",
 }
 """By kind of input, what the pictures show."""
@@ -166,10 +166,9 @@ def _pictures(
     texts = (captions[0], "perturbation" + (f" ×{NBSP}{whole(factor)}" if factor != 1 else ""), captions[1])
     if kind == "video":
         frames = most_changed(clean, x)  # the same of each view
-        special: list[dict[str, Any]] = [{}, {"moving": False}, {"clean": clean}]
         markups = [
-            film(array, low, high, title=name, frames=frames, **more)
-            for (name, array), more in zip(views_of.items(), special, strict=True)
+            film(array, low, high, title=name, frames=frames, clean=clean if array is x else None)
+            for name, array in views_of.items()
         ]
     else:
         markups = [picture(array, kind, low, high, title=name) for name, array in views_of.items()]

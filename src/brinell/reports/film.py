@@ -1,13 +1,9 @@
-"""Videos on the page: a strip of frames with the touched places marked, and a small animation where motion is welcome.
-
-Animations are WebP, a third of a GIF's size. Who asks for less motion, or prints, sees the strip alone.
-"""
+"""Videos on the page: a strip of frames with the touched places marked; and pictures as data."""
 
 import base64
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -19,12 +15,6 @@ STRIP_FRAMES = 4
 """Frames of a strip: one of each quarter of the video."""
 SIDE = 96
 """Longest side of a frame on the page in pixels, at most."""
-MOVING = 16
-"""Frames of an animation at most; of longer videos every so many-th is shown."""
-SECONDS = 1.6
-"""How long an animation takes, whatever the number of its frames: of a clip's true pace nothing is known."""
-QUALITY = 60
-"""WebP's, of animations."""
 MARK = (255, 0, 170)
 """Colour of the line around touched places, which hardly any picture holds."""
 VISIBLE = 0.02
@@ -54,9 +44,8 @@ def film(
     title: str,
     clean: Array | None = None,
     frames: Sequence[int] = (),
-    moving: bool = True,
 ) -> Markup:
-    """One video (C, T, H, W) with values from `low` to `high` as HTML: a strip of frames and, if `moving`, an animation.
+    """One video (C, T, H, W) with values from `low` to `high` as HTML: a strip of frames.
 
     A line surrounds the places that differ from the `clean` video. `frames` are the numbers of the frames in the strip;
     by default the first of each quarter.
@@ -68,13 +57,7 @@ def film(
     strip = side_by_side(stills)
     words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
-    # As wide as they are for their height, so that both come out equally high.
-    markup = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{png(strip)}">'
-    if len(pixels) > 1:
-        style = f'class="motion{tiny}" style="{_share(stills[0])}"'
-        animation = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
-        markup += animation if moving else f"<span {style}></span>"  # so that frames stand below one another
-    return Markup(f'<div class="film">{markup}</div>')
+    return Markup(f'<img class="strip{tiny}" alt="{words}" title="{words}" src="{png(strip)}">')
 
 
 def side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
@@ -94,14 +77,8 @@ def boundary(region: Array) -> Array:
 
 
 def weight(shape: tuple[int, ...]) -> int:
-    """About how many bytes the three films of an example put on the page: half of the strips' pixels, a tenth of what moves."""
-    frame = 3 * math.prod(min(side, SIDE) for side in shape[-2:])
-    return 3 * STRIP_FRAMES * frame // 2 + 2 * min(shape[1], MOVING) * frame // 10
-
-
-def _share(image: Image.Image) -> str:
-    """CSS that makes an image as wide as its shape asks for."""
-    return f"flex-grow:{image.width / image.height:.3f}"
+    """About how many bytes the three strips of an example put on the page: half of their pixels."""
+    return 3 * STRIP_FRAMES * 3 * math.prod(min(side, SIDE) for side in shape[-2:]) // 2
 
 
 def _pixels(array: Array, low: float, high: float) -> Array:
@@ -132,17 +109,6 @@ def _sized(pixels: Array) -> Image.Image:
 
 def png(image: Image.Image) -> str:
     """A picture as a data URI."""
-    return _embedded(image, "png", optimize=True)
-
-
-def _webp(pixels: Array) -> str:
-    step = -(-len(pixels) // MOVING)
-    first, *remaining = (_sized(frame) for frame in pixels[::step])
-    pause = round(1000 * SECONDS / (1 + len(remaining)))
-    return _embedded(first, "webp", save_all=True, append_images=remaining, duration=pause, loop=0, quality=QUALITY, method=4)
-
-
-def _embedded(image: Image.Image, kind: str, **settings: Any) -> str:
     file = io.BytesIO()
-    image.save(file, kind, **settings)
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    image.save(file, "png", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
