@@ -112,7 +112,6 @@ def test_models_and_data_in_memory_that_cannot_be_trained(tmp_path, subtests):
         ("has no sample of class 'b'", mlp(3, 2), {"data": named, "train": incomplete}),
         ("no trainable weights", without_gradients, {}),
         ("holds 0._extra_state, which is not a tensor", torch.nn.Sequential(LinearWithState(3, 2)), {}),
-        ("contains no budget above 0", mlp(3, 2), {"budgets": 0}),
         ("data in memory has no training split", mlp(3, 2), {"train": None}),
     ):
         usual = {"data": samples(60, 1), "train": samples(256, 0), "eps": 0.1, "out": tmp_path / "out"}

@@ -25,8 +25,7 @@ class HardenRequest(BaseRequest):
     """The model to harden, named as for brinell audit. The seed determines the random initialisation of a factory."""
     recipe: Annotated[str, Names("defence")] = "pgd"
     """The training recipe: pgd, n-fgsm or a name that `brinell plugins defence` lists. Join recipes with +, as in
-    pgd+distortions; they share each batch.
-    Write settings in brackets, as in pgd(steps=5)."""
+    pgd+distortions; they share each batch. Write settings in brackets, as in pgd(steps=5)."""
     norm: DistanceSpec = "linf"
     """The distance of eps: linf or l2."""
     eps: Budgets | None = None
@@ -41,14 +40,12 @@ class HardenRequest(BaseRequest):
     """The optimiser."""
     rate: float | None = Field(default=None, gt=0)
     """The largest learning rate. Default: 0.005 for adamw and 0.02 for sgd. Large pretrained networks need less; networks with
-    batch norm need more with
-    sgd."""
+    batch norm need more with sgd."""
     batch_size: int = Field(default=64, ge=1)
     """Samples in a training step, and the largest batch that the model evaluates."""
     augment: Literal["none", "shift", "shift-flip"] = "none"
     """Augmentation of training images: shifts of up to an eighth of their side with mirrored padding, or such shifts and
-    horizontal flips of half of the
-    images."""
+    horizontal flips of half of the images."""
     average: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of the weights at each step. 0 keeps the last weights instead of the average."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"

@@ -39,11 +39,7 @@ class StoredExamples:
 
 
 def train_split(spec: str) -> str:
-    """Spec of the training split of the data set that `spec` names.
-
-    Raises:
-        RequestError: the data set has no training split.
-    """
+    """Spec of the training split of the data set that `spec` names."""
     if spec.partition(":")[0] == IN_MEMORY:
         raise RequestError("data in memory has no training split: pass the training samples as train=")
     full = expand_spec("dataset", spec)
@@ -56,7 +52,7 @@ def train_split(spec: str) -> str:
 
 
 def check_data(train: Dataset, test: Dataset) -> None:
-    """Reject training data of another shape, without a class, or with samples of the test data."""
+    """Refuse training data of another shape, without a class, or with samples of the test data."""
     _check_form(train, test)
     absent = sorted(set(range(len(train.classes))) - set(np.asarray(train.labels()).tolist()))
     if absent:
@@ -68,7 +64,6 @@ def check_data(train: Dataset, test: Dataset) -> None:
 
 
 def _check_form(train: Dataset, test: Dataset) -> None:
-    """Refuse training data of another shape or other classes than the audit's."""
     if train.domain.shape == test.domain.shape and tuple(train.classes) == tuple(test.classes):
         return
     forms = [
@@ -81,7 +76,6 @@ def _check_form(train: Dataset, test: Dataset) -> None:
 
 
 def _check_disjoint(train: Dataset, test: Dataset) -> None:
-    """Refuse training data that contains samples of the audit."""
     if duplicates := find_duplicates(train, test):
         text = listed([f"{train_index} is {test_index}" for train_index, test_index in duplicates], MAX_NAMED)
         raise RequestError(
@@ -122,11 +116,10 @@ def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)
 
 
-def digests(dataset: Dataset, stored: Domain, positions: Sequence[int] | None = None) -> Iterator[bytes]:
-    """Hash of each input after rounding to its storage levels, in order; of all inputs, or of those at `positions`."""
-    indices = range(len(dataset)) if positions is None else positions
-    for start in range(0, len(indices), CHUNK):
-        for row in stored.round(dataset.load(indices[start : start + CHUNK])).numpy():
+def digests(dataset: Dataset, stored: Domain, positions: Sequence[int]) -> Iterator[bytes]:
+    """Hash of each input at `positions` after rounding to its storage levels."""
+    for start in range(0, len(positions), CHUNK):
+        for row in stored.round(dataset.load(positions[start : start + CHUNK])).numpy():
             yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
 
 
@@ -134,15 +127,10 @@ def find_duplicates(train: Dataset, test: Dataset, positions: Sequence[int] | No
     """Pairs of positions (in train, in test) of equal inputs. If an input occurs twice in test, its last position is reported.
 
     Inputs are equal if they round to the same stored values: an 8-bit image equals itself after a division by 255, a
-    multiplication by 1/255, or a cast
-    to half precision.
-
-    Args:
-        train: the training data.
-        test: the data to compare with, of the same shape.
-        positions: positions in `test` to compare; all by default.
+    multiplication by 1/255, or a cast to half precision. With `positions`, those of `test` alone are compared.
     """
     stored = test.domain if test.domain.levels is not None else train.domain
     indices = range(len(test)) if positions is None else positions
     index_of = dict(zip(digests(test, stored, indices), indices, strict=True))
-    return [(train_index, index_of[digest]) for train_index, digest in enumerate(digests(train, stored)) if digest in index_of]
+    own = enumerate(digests(train, stored, range(len(train))))
+    return [(train_index, index_of[digest]) for train_index, digest in own if digest in index_of]

@@ -104,32 +104,23 @@ class HardenFacts(Facts):
 
 
 class Check(Result):
-    """One check of the network on validation samples during training."""
+    """One check of the network on validation samples during training, as the columns of the rows say; counts are shares."""
 
     step: int
-    """Updates of the weights so far."""
     seconds: float
     """Time of the training so far: processor time on a CPU, wall time on a GPU."""
     recipe: str
     """The recipe in use. It differs from that of the request after catastrophic overfitting."""
     forwards: int
-    """Forward evaluations of single inputs by the training so far, without the checks."""
     backwards: int
-    """Backward evaluations, likewise."""
     eps: float
-    """The training budget at this step, in input units."""
     loss: float | None
-    """Loss of the preceding batch; null at the check before the first step."""
     clean: Share
-    """Correct on clean inputs."""
     seen: Share
-    """Correct on the adversarial inputs that the recipe crafts at this eps."""
     pgd: Share
-    """Correct after PGD (10 steps) at this eps."""
     robust: Share
-    """Correct after PGD at the full eps, with the averaged weights. The final weights maximise this rate."""
+    """The final weights maximise this rate."""
     good: bool
-    """True if the network withstands PGD about as well as the training attack."""
 
 
 class Unseen(Result):
@@ -142,9 +133,7 @@ class Unseen(Result):
     seen: bool
     """True if the training used this change."""
     before: Share
-    """Correct before the training."""
     after: Share
-    """Correct after the training."""
     pair: PairedRate
     """After (A) minus before (B)."""
     p: float
@@ -168,9 +157,8 @@ class HardenResult(FolderResult):
     unseen: list[Unseen] = Field(repr=False)
     """Accuracy under distortions and under attacks in both norms."""
     before: ModelResult
-    """The audit before the training, in the form of `brinell audit --json`."""
     after: ModelResult
-    """The audit after the training, in the form of `brinell audit --json`."""
+    """The audits, in the form of `brinell audit --json`."""
     comparison: CompareResult
     """Model A is the hardened model and B the original: differences on the same samples, with McNemar's test."""
 
@@ -326,7 +314,6 @@ def spec_in(folder: Path, facts: HardenFacts) -> str | None:
 
 
 def _check(checks: Checks, index: int) -> Check:
-    """Figures of one check."""
     row = {name: np.ma.getdata(getattr(checks, name))[index] for name in (*NUMBERS, *LINES, "samples")}
     values: dict[str, Any] = {name: row[name].item() for name in NUMBERS}
     if np.ma.getmaskarray(checks.loss)[index]:
@@ -374,7 +361,6 @@ def sentences(result: HardenResult) -> list[str]:
 
 
 def _trained(result: HardenResult) -> PairedRate:
-    """Both models at the training budget."""
     return min(result.comparison.robust, key=lambda rate: abs(rate.eps - result.facts.eps))
 
 

@@ -107,11 +107,7 @@ class HardenPlan(Plan):
 
 
 def make_plan(call: Call) -> HardenPlan:
-    """Resolve a request and check every part before training.
-
-    Raises:
-        RequestError: a part cannot be carried out.
-    """
+    """Resolve a request and check every part before training."""
     request: HardenRequest = call.request
     recipe, distance = Recipe.of(request.recipe), open_distance(request.norm)
     dataset = call.dataset() or open_data(request.data)
@@ -119,16 +115,26 @@ def make_plan(call: Call) -> HardenPlan:
     train = call.dataset("train") or open_data(spec)
     check_data(train, dataset)
     recipe = recipe.fit(train.domain, distance)
-    _check_settings(request, recipe, train)
+    if "&" in str(call.named_folder):
+        raise RequestError(
+            f"{option('out')} {call.named_folder} contains &, which separates the options of a model spec: rename it"
+        )
+    if request.augment != "none" and train.domain.kind != "image":
+        raise RequestError(
+            f"{option('augment')} {request.augment} needs images, but the data is of kind {train.domain.kind}: leave it out"
+        )
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")
     check_budgets(eps, distance, dataset.domain)
+    budgets = request.budgets or f"0:{eps.texts[0]}:{DEFAULT_BUDGETS}"
+    if eps.values[0] not in parse_eps(budgets).values:
+        budgets = f"{budgets},{eps.texts[0]}"
     audit = Request(
         data=request.data,
         model=(request.model,),
         norm=request.norm,
-        eps=_budgets(request, eps.values[0], eps.texts[0]),
+        eps=budgets,
         attack=request.attack,
         samples=count_samples(request.samples, len(dataset)),
         seed=request.seed,
@@ -158,7 +164,6 @@ def make_plan(call: Call) -> HardenPlan:
         weights=weights,
         spec=None if in_memory else with_weights(request.model, Path(weights), subject.info),
     )
-    _check_folder(call.named_folder, facts)
     return HardenPlan(
         **vars(opened) | {"facts": facts, "more_data": {"train": train, **further}},
         request=request,
@@ -170,19 +175,6 @@ def make_plan(call: Call) -> HardenPlan:
         validation_positions=validation_positions,
         subject=subject,
     )
-
-
-def _check_settings(request: HardenRequest, recipe: Recipe, train: Dataset) -> None:
-    """Refuse settings that contradict each other or the data."""
-    if request.budgets is not None and not any(parse_eps(request.budgets).values):
-        raise RequestError(
-            f"{option('budgets')} {request.budgets} contains no budget above 0 at which to compare the models before and "
-            "after: add one"
-        )
-    if request.augment != "none" and train.domain.kind != "image":
-        raise RequestError(
-            f"{option('augment')} {request.augment} needs images, but the data is of kind {train.domain.kind}: leave it out"
-        )
 
 
 def _check_network(model: Model) -> None:
@@ -208,22 +200,6 @@ def _check_batches(request: HardenRequest, recipe: Recipe, n: int) -> None:
         raise RequestError(
             f"a batch of {size} is too small for {request.recipe}: each defence of the recipe needs two samples: {advice}"
         )
-
-
-def _check_folder(folder: Path | None, facts: HardenFacts) -> None:
-    """Refuse a folder whose path cannot be part of a model spec."""
-    spec = None if folder is None else spec_in(folder, facts)
-    if spec is not None and folder is not None and plugins.parse(spec).options.get("weights") != str(folder / facts.weights):
-        raise RequestError(
-            f"{option('out')} {folder} contains &, which separates the options of a model spec: choose another {option('out')}"
-        )
-
-
-def _budgets(request: HardenRequest, eps: float, text: str) -> str:
-    """The budgets of the audits, which always include the training budget."""
-    if request.budgets is None:
-        return f"0:{text}:{DEFAULT_BUDGETS}"
-    return request.budgets if eps in parse_eps(request.budgets).values else f"{request.budgets},{text}"
 
 
 def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
