@@ -80,14 +80,15 @@ def caveat(checks: Sequence[CheckResult]) -> str | None:
 
 def summary(checks: Sequence[CheckResult]) -> str:
     """One sentence on all checks: how many passed, failed and were not made, and why."""
-    failed, missing = [check.code for check in checks if check.passed is False], not_made(checks)
+    failed = [check.code for check in checks if check.passed is False]
+    missing = [check for check in checks if check.passed is None]
     parts = [f"{sum(check.passed is True for check in checks)} checks passed"]
     if failed:
         parts.append(f"{len(failed)} failed ({join_codes(failed)})")
     if missing:
         reasons = list(dict.fromkeys(check.reason for check in missing))
         verb = "was" if len(missing) == 1 else "were"
-        more = f" and {len(reasons) - 1} more reasons" if reasons[1:] else ""
+        more = f"; {len(reasons) - 1} more reason{'s' * (len(reasons) > 2)}" if reasons[1:] else ""
         parts.append(f"{len(missing)} {verb} not made: {reasons[0]}{more}")
     return f"{', '.join(parts)}."
 

@@ -64,14 +64,14 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
     if model.meaning is None:
         yield from _improvements(manifest, model, index)
     name = f" --model {shlex.quote(model.model)}" if len(manifest["models"]) > 1 else ""
-    floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and _floor(rate)]
+    floors = [at for at, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and floor(rate)]
     if floors:
         at = index if index in floors else floors[-1]
         rate, text = model.robust_accuracy[at], model.eps_text[at]
         metric = "robust" if model.meaning is None else "unmet"
         yield Step(
             f"Keep later models from falling below today's interval at {text}.",
-            f"brinell gate FOLDER{name} --{metric} {_floor(rate):g} --eps {text}",
+            f"brinell gate FOLDER{name} --{metric} {floor(rate):g} --eps {text}",
         )
 
 
@@ -89,7 +89,8 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
     spec, data = str(next(m["spec"] for m in manifest["models"] if m["name"] == model.model)), str(manifest["data"]["spec"])
     if broken and model.distance in ("linf", "l2") and not (spec + data).count(IN_MEMORY):
         norm = "" if model.distance == "linf" else " --norm l2"
-        command = f"brinell harden --data {shlex.quote(data)} --model {shlex.quote(spec)}{norm} --eps {broken[0]}"
+        train = " --train TRAINING_DATA" if ":" in data else ""
+        command = f"brinell harden --data {shlex.quote(data)}{train} --model {shlex.quote(spec)}{norm} --eps {broken[0]}"
         yield Step(f"Train the model to be robust at {broken[0]}, where less than half of its accuracy is left.", command)
 
 
@@ -99,6 +100,6 @@ def _falls_behind(rates: Sequence[Rate]) -> bool:
     return 2 * len(order.above(0)) >= len(rates) - 1
 
 
-def _floor(rate: Rate) -> float:
+def floor(rate: Rate) -> float:
     """The lower end of a rate, rounded down to whole percent, as a share."""
     return int(100 * (rate.low or 0.0)) / 100

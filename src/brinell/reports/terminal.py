@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from textwrap import fill
 
 from rich import box
 from rich.console import Console
@@ -34,9 +35,11 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     if hidden:
         console.print(Text(f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows {'them' if hidden > 1 else 'it'}", style="dim"))
     for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
-        grid = _grid(table, intervals=True)
-        fits = Measurement.get(console, console.options.update(width=BROAD), grid).maximum <= console.width
-        console.print(grid if fits else _grid(table, intervals=False))
+        for form in ("intervals", "figures", "narrow"):
+            grid = _grid(table, form)
+            if Measurement.get(console, console.options.update(width=BROAD), grid).maximum <= console.width:
+                break
+        console.print(grid)
     for step in report.steps:
         console.print(Text(f"next: {_plain(step.text)}"))
         console.print(Text(f"  {printable(step.command)}", style="cyan"), soft_wrap=True)
@@ -49,25 +52,30 @@ def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Itera
     yield from (line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def _grid(table: Table, *, intervals: bool) -> Grid:
-    """A table with numbers on the right, intervals dim beside them, and long texts wrapped."""
-    grid = Grid(box=box.SIMPLE_HEAD, title=_plain(table.title), title_justify="left", title_style="bold", pad_edge=False)
+def _grid(table: Table, form: str) -> Grid:
+    """A table with numbers on the right, intervals dim beside them, and long texts wrapped; narrow: headings break first."""
+    title = _plain(table.title) + ", in percent" * table.heat
+    grid = Grid(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(table.columns):
         numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
-        grid.add_column(_plain(name), justify="right" if numeric else "left", overflow="fold")
+        cells = [_cell(row[index], table, form).plain for row in table.rows]
+        heading, fixed = _plain(name), form == "narrow" and not any(" " in cell for cell in cells)
+        if fixed:
+            heading = fill(heading, max(map(len, [*cells, *heading.split()])), break_long_words=False)
+        grid.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=fixed)
     for row in table.rows:
-        grid.add_row(*(_cell(value, table, intervals) for value in row))
+        grid.add_row(*(_cell(value, table, form) for value in row))
     return grid
 
 
-def _cell(value: object, table: Table, intervals: bool) -> Text:
-    text = Text(_plain(main_text(value)))
+def _cell(value: object, table: Table, form: str) -> Text:
     share = share_of(value)
+    text = Text(f"{100 * share:.1f}" if table.heat and share is not None else _plain(main_text(value)))
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
-    detail = detail_text(value) if intervals else value.text if isinstance(value, Detail) else ""
+    detail = detail_text(value) if form == "intervals" else value.text if isinstance(value, Detail) else ""
     if detail:
-        text.append(f" {_plain(detail)}", style="dim")
+        text.append(f" {_plain(detail).removesuffix(' %' * table.heat)}", style="dim")
     return text
 
 

@@ -150,7 +150,7 @@ def test_no_data_is_not_zero():
 
 def test_warnings():
     warnings = summarise(folder_of(attempt_rows(0, Outcome.UNCLEAR, plain_judges=()), judges=(), same_data=False)).warnings
-    assert [text.split()[0] for text in warnings] == ["No", "There", "The", "Only"]
+    assert [text.split()[0] for text in warnings] == ["No", "There", "The", "No"]
     assert len(summarise(folder_of(attempt_rows(0, Outcome.FOOLED))).warnings) == 1
 
 

@@ -77,7 +77,7 @@ class AgentResult(ReportedResult):
             sentences=[*verdict, learned],
             blocks=[self._surrogates()] if self.surrogates else [],
             notes=[Note("no-better-than-greedy", "warn", warned)] if warned else [],
-            steps=[Step("audit with the policy", self.command)],
+            steps=[Step("Audit with the policy.", self.command)],
         )
 
     def _surrogates(self) -> Table:

@@ -184,10 +184,12 @@ class AuditReport:
             yield v.Note("surrogates", "note", text + (f" The figures of {listed(own)} are white-box." if own else ""))
         if small := sum(c.n < FEW for c in first.per_class):
             classes = counted(len(first.per_class), "class", "classes")
-            text = f"{small} of {classes} have fewer than {FEW} samples: their intervals are wide."
-            yield v.Note("small-classes", "note", text)
+            who = f"{small} of {classes} {'has' if small == 1 else 'have'}" if small < len(first.per_class) else "Every class has"
+            yield v.Note("small-classes", "note", f"{who} fewer than {FEW} samples: wide intervals.")
         if empty := first.classes_without_samples:
-            text = f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about them."
+            text = (
+                f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about {'it' if empty == 1 else 'them'}."
+            )
             yield v.Note("no-samples", "warn", text)
 
     def _notes_on(self, model: ModelResult, name: str) -> Iterator[v.Note]:
@@ -256,7 +258,7 @@ class AuditReport:
             columns |= {"proven": model.certified, "neither": model.open or []}
         orders = [ranked(model.per_class, index) for index in range(len(model.eps))]
         columns["weakest class"] = [
-            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0])) if order else None
+            v.Detail(v.Percent(order[0].robust[index].value), class_label(order[0])) if order[1:] else None
             for index, order in enumerate(orders)
         ]
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
@@ -375,7 +377,7 @@ class AuditReport:
                 for check in (check for check in model.checks if check.passed is state):
                     kind = float if check.code == Code.MISMATCH else v.Percent
                     figures = [None if value is None else kind(value) for value in (check.figure, check.limit)]
-                    rows.append(self.labelled(model, check.code, outcome, *figures, check.text))
+                    rows.append(self.labelled(model, check.code, outcome, *figures, check.text.removeprefix("not made: ")))
         probes = sum(int(cost.get("forwards", 0)) for cost in self.run.manifest.get("probes", {}).values())
         cost = f"They cost {counted(probes, 'forward')}."
         text = f"A failed check does not prove a figure wrong, and passed ones do not prove it right. {cost}"

@@ -270,7 +270,15 @@ class PicturesResult(FolderResult):
                 title="Attack by attack",
                 columns=("aim", "attack", "eps", "pictures", f"{unit}s left right", "forwards", "backwards"),
                 rows=[
-                    (stage.aim, stage.attack, stage.eps, stage.pictures, Percent(stage.accuracy), stage.forwards, stage.backwards)
+                    (
+                        stage.aim,
+                        stage.attack,
+                        texts[self.facts.eps.index(stage.eps) + 1],
+                        stage.pictures,
+                        Percent(stage.accuracy),
+                        stage.forwards,
+                        stage.backwards,
+                    )
                     for stage in self.stages
                 ],
                 text="Each attack by itself, on the pictures that it attacked. They run in this order, each from the strongest "
@@ -312,7 +320,8 @@ class PicturesResult(FolderResult):
         ]
 
     def _caption(self, entry: PictureFigures) -> str:
-        return f"{entry.name}: {entry.clean} of {entry.n} right, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
+        units = counted(entry.n, UNITS[self.facts.task][0])
+        return f"{entry.name}: {entry.clean} of {units} right, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
 
     def _draw_maps(self, pictures: Sequence[PictureFigures], arrays: Sequence[Mapping[str, Array]]) -> list[Example]:
         titles = {"mask": "mask", "before": "without an attack", "after": "attacked"}

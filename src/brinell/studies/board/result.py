@@ -72,10 +72,11 @@ class BoardResult(ReportedResult):
                     columns=("folder", "why"),
                     rows=[(refusal.run, refusal.why) for refusal in self.refused],
                     name="refused",
-                    folded=True,
-                    terminal=bool(self.refused),
+                    terminal=True,
                 )
-            ],
+            ]
+            if self.refused
+            else [],
             steps=[Step("Repeat what is claimed: say whose models and data may be used.", "brinell --trust FOLDER board ...")]
             if claims
             else [],

@@ -14,6 +14,7 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import counted, distance, percent
+from brinell.reports.steps import floor
 from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
 from brinell.store import rows
 from brinell.store.proofs import (
@@ -167,11 +168,12 @@ class CertifyResult(FolderResult, Band):
             notes=[Note("solver", "warn", line) for line in self.cautions()],
             steps=[
                 Step(
-                    "Demand this share in CI; the lower end of its interval counts.",
-                    f"brinell gate FOLDER --certified {max(0.0, (self.certified[middle].low or 0.0) - 0.05):.2f} "
-                    f"--eps {texts[middle]}",
+                    f"Keep later models from falling below today's interval at {texts[k]}.",
+                    f"brinell gate FOLDER --certified {floor(self.certified[k]):g} --eps {texts[k]}",
                 )
-            ],
+                for k in range(1, middle + 1)
+                if floor(self.certified[k])
+            ][-1:],
         )
 
     def _solver_table(self) -> Iterator[Table]:

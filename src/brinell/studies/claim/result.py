@@ -201,7 +201,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "attacks", self.attacks
         yield "attacks that ran", self.stages
         counts = self.checks
-        yield "checks", f"{counts.passed} passed, {counts.failed} failed, {counts.not_made} not made: {counts.verdict}"
+        yield "checks", f"{counts.passed} passed, {counts.failed} failed, {counts.not_made} not made"
         yield "findings of failed checks", counts.failures or "none"
         yield "model", Code(self.model_digest)
         yield "data", Code(self.data_digest)

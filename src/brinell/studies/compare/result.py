@@ -115,7 +115,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     series=[
                         Series(name=model.model, points=[(rate.eps, rate) for rate in _rates(model)]) for model in self.models
                     ],
-                    ticks=list(zip(self.eps, self.eps_text, strict=True)),
+                    ticks=sorted(({0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))).items()),
                     axis=f"budget eps ({axis})",
                 ),
                 Table(
@@ -237,7 +237,12 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
         drop = (
             f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average, from {percent(c.clean)} on clean inputs"
         )
-        if c.rivals:
+        if tied := [other.name for other in ranked if other.mean_drop == c.mean_drop and other is not c]:
+            rivals = [name for name in c.rivals if name not in tied]
+            more = f"; {listed(rivals)} may lose as {likewise}" if rivals else ""
+            drop = f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average"
+            yield f"Classes {listed(sorted([c.name, *tied]))} have the {size} drop{scope} ({drop}){more}."
+        elif c.rivals:
             rivals = f"{'class' if len(c.rivals) == 1 else 'classes'} {listed(c.rivals)}"
             samples = counted(c.n, "sample")
             yield f"Class {c.name} has the {size} drop{scope} ({drop}), but with its {samples} {rivals} may lose as {likewise}."

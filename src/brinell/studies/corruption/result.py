@@ -222,7 +222,7 @@ class CorruptResult(FolderResult):
             title=f"What corruptions cost on {self.data}",
             subject=f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
             + (f", reference {reference}" if reference else ""),
-            sentences=[_sentence(model, reference) for model in self.per_model],
+            sentences=[sentence for model in self.per_model for sentence in _sentences(model, reference)],
             blocks=[
                 Table(
                     title="The models",
@@ -288,16 +288,16 @@ def _in_percent(error: Error) -> Measure:
     return Measure(value, low, high)
 
 
-def _sentence(model: CorruptModel, reference: str | None) -> str:
-    """Accuracy under corruption, the mean corruption error, and the kinds that cost most and least."""
+def _sentences(model: CorruptModel, reference: str | None) -> Iterator[str]:
+    """Accuracy under corruption with the mean corruption error, and the kinds that cost most and least."""
     text = f"{model.model}: {percent(model.clean.value)} on clean inputs, {percent(model.accuracy)} under corruption on average"
     mce = model.mce
     if mce.value is not None and model.model != reference:
         ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
         text += f"; mean corruption error {100 * mce.value:.1f} ({ends}), where {reference} has 100"
+    yield f"{text}."
     if model.most is not None and model.least is not None:
-        text += f". {_end(model, model.most, 'most')}; {_end(model, model.least, 'least')}"
-    return text + "."
+        yield f"{model.model}: {_end(model, model.most, 'most')}; {_end(model, model.least, 'least')}."
 
 
 def _end(model: CorruptModel, end: End, extreme: str) -> str:

@@ -220,7 +220,7 @@ class EpsilonResult(FolderResult):
         if best.outline is not None:
             yield (
                 f"Above {_text(best.outline)} the norms disagree: the outline of another class, added to a sample, is then "
-                "farther than the budget that is sound in L2. The pictures below show which class one sees."
+                "farther than the budget that is sound in L2. The pictures show which class one sees."
             )
 
     def _steps(self) -> Iterator[Step]:
@@ -229,15 +229,15 @@ class EpsilonResult(FolderResult):
         budget = best.sound_budgets[-1] if best.sound_budgets else _text(best.audit) if best.audit else ""
         audit = f"brinell audit --data {spec} --norm {best.norm} --eps"
         if budget:
-            yield Step("audit up to the largest usual budget within the range, or up to its end", f"{audit} 0:{budget}:9")
+            yield Step("Audit up to the largest usual budget within the range, or up to its end.", f"{audit} 0:{budget}:9")
         if best.audit != 0:
             yield Step(
-                "or audit each sample within its own budget" + " that is sound by distance" * bool(evidence),
+                f"Or audit each sample within its own budget{' that is sound by distance' * bool(evidence)}.",
                 f'{audit} "recommended:FOLDER{"?conditions=label+interpolation" * bool(evidence)}"',
             )
         if evidence and evidence.by == "noise":
             yield Step(
-                "perceptibility was measured on random changes: ask people, then pass their answers as --evidence",
+                "Perceptibility was measured on random changes: ask people, then pass their answers as --evidence.",
                 f"brinell review {spec} --out answers",
             )
 
@@ -260,6 +260,7 @@ class EpsilonResult(FolderResult):
     def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
         """Budgets and distances by class."""
         lowest, first, middle, third, highest = map(_text, norm.per_sample)
+        spread = f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         return Table(
             title=f"Eps and distances by class, {distance(norm.norm)}",
             columns=(
@@ -277,7 +278,7 @@ class EpsilonResult(FolderResult):
             ],
             text=f"Largest budget that keeps every condition on all but {self._allowed} of the samples of the class, "
             "the condition that breaks first above it, and exact distances to the nearest samples. Budgets of single samples: "
-            f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}.",
+            f"{spread if lowest != highest else f'all {middle}'}.",
             name=f"classes-{norm.norm}",
             folded=folded,
         )
@@ -334,7 +335,7 @@ class EpsilonResult(FolderResult):
                 Picture(picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption)
                 for array, caption in zip(arrays, captions, strict=True)
             ]
-            examples.append(Example(pictures=pictures, caption=name))
+            examples.append(Example(pictures=pictures, caption=""))
         yield Gallery(
             title="Does the picture still show its class?",
             examples=examples,

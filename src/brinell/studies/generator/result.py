@@ -34,5 +34,5 @@ class GeneratorResult(ReportedResult):
                 f"{self.generator} draws inputs of the classes of {self.data}, after {counted(self.steps, 'step')} on "
                 f"{counted(self.samples, 'input')}."
             ],
-            steps=[Step("search its latent space for inputs that a model misclassifies", shlex.join(words))],
+            steps=[Step("Search its latent space for inputs that a model misclassifies.", shlex.join(words))],
         )

@@ -88,7 +88,7 @@ class MetricResult(ReportedResult):
             notes=[Note("data", "warn", note) for note in self.notes],
             steps=[
                 Step(
-                    "audit a model in this distance",
+                    "Audit a model in this distance.",
                     f"brinell audit --norm embedding:{self.embedding} --eps 0.1 --attack apgd-ce",
                 )
             ],

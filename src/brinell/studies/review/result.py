@@ -167,7 +167,7 @@ class ReviewResult(FolderResult):
         by = f" by {', '.join(people)}" if people else ""
         jumpy = self.catch and self.false_alarms / self.catch > JUMPY
         judge = Step(
-            f"open FOLDER/{JUDGE} in a browser, judge the pairs, and pass the file that it saves",
+            f"Open FOLDER/{JUDGE} in a browser, judge the pairs, and pass the file that it saves.",
             "brinell review FOLDER/run.toml --out FOLDER --resume --answers FILE",
         )
         return Report(
@@ -208,8 +208,10 @@ class ReviewResult(FolderResult):
             f"{self.false_alarms} of {counted(self.catch, 'equal pair')} {were} judged to differ; the thresholds are corrected "
             "for these false alarms.",
         ]
-        decided = [(entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None]
-        if decided:
+        decided = [
+            (entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None and entry.high is not None
+        ]
+        if len(decided) > 1:
             size, name = min(decided)
             sentences.append(f"The most sensitive class is {name}: half of its changes are noticed at {short(size)}.")
         return sentences

@@ -25,7 +25,7 @@ from brinell.studies.transfer.figures import (
 )
 
 PAIRED = "paired on the same samples, corrected for all pairs"
-NO_ORDER = "No order of the sources is shown: two or more of them share no target, so they cannot be compared. Add a model."
+NO_ORDER = "No order of the sources is shown: some share no target, so they cannot be compared. Add a model."
 RANKS = (
     "Ranks order the sources made in this transfer, which share their samples. Each two are compared on the models that neither "
     "was made on; where two share none, no source has a rank. The 95 % intervals of the ranks hold together: they follow from "
@@ -163,8 +163,9 @@ def _cells(result: TransferResult) -> Table:
 
 
 def sentences(result: TransferResult) -> list[str]:
-    """The best source, and the models on which examples succeed least and most."""
-    return [sentence for sentence in (*_best_source(result), _affected(result)) if sentence]
+    """The best source, and the models on which examples succeed least and most; that no order is shown comes last."""
+    found = [sentence for sentence in (*_best_source(result), _affected(result)) if sentence]
+    return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
@@ -198,7 +199,7 @@ def _affected(result: TransferResult) -> str:
     if len(models) < 2:
         return ""
     low, high = (f"{percent(model.success)} ({model.model})" for model in (models[0], models[-1]))
-    return f"Examples made on other models succeed on {low} to {high} of these samples."
+    return f"Examples made on other models succeed on {low} to {high} of the samples."
 
 
 def budget(result: TransferResult) -> str:

@@ -368,7 +368,8 @@ def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterato
         yield "The generator was not trained on this data, so distances are not to its training samples."
     clear = [result.total.clear.value for result in results if result.total.clear.value is not None]
     if clear and min(clear) < FEW_CLEAR:
-        yield f"Only {percent(min(clear))} of the plain samples are clear: train a better generator for more meaningful results."
+        which = f"Only {percent(min(clear))} of the plain samples are" if min(clear) else "No plain sample is"
+        yield f"{which} clear: train a better generator for more meaningful results."
 
 
 def _shown(table: Answers, judges: Array, names: list[str]) -> list[Shown]:
