@@ -27,7 +27,7 @@ from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.epsilon import STUDY
-from brinell.studies.epsilon.result import Distances, find_nearer
+from brinell.studies.epsilon.result import Distances
 from brinell.studies.register import write_page
 
 LINE = Domain(kind="vector", shape=(2,))
@@ -63,7 +63,6 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     assert linf.overall.other_least == pytest.approx(0.3)
     rows = parquet.load_rows(Distances, tmp_path / "a" / "rows.parquet")
     assert rows.other_at[rows.norm == "linf"].tolist() == [2, 2, 1, 1]
-    assert find_nearer(np.array([[1.0, 0.5, 2.0], [0.5, 0.4, np.nan], [2.0, np.nan, np.nan]])) == [(0, 1)]
 
 
 def test_bad_data_get_notes(tmp_path):
@@ -126,7 +125,7 @@ def test_a_recommendation_for_other_data_is_refused(tmp_path):
         return plan_audit(request, dataset=dataset, models=(model,))
 
     folder = f"recommended:{tmp_path / 'advice'}"
-    assert plan(f"{folder}?by=class&points=3&to=2").budgets.texts == ("0", "1×", "2×")
+    assert plan(f"{folder}?by=class").budgets.texts == ("0", "0.25×", "0.5×", "0.75×", "1×")
     assert plan(f"{folder}?by=set").units.tolist() == pytest.approx([0.199] * 3, rel=0.01)
     assert plan("recommended?conditions=label").units.tolist() == pytest.approx([0.35, 0.25, 0.25])
     for eps, text in (
@@ -181,7 +180,8 @@ def test_mnist_digits_2_and_8_are_nearer_to_1_than_to_themselves(tmp_path, share
     first = np.concatenate([np.flatnonzero(file["labels"] == label)[:1000] for label in range(10)])
     data = (file["images"][first].reshape(-1, 1, 28, 28), file["labels"][first])
     result = brinell.epsilon(data, out=tmp_path / "m", pairs=10, norm="l2")
-    assert {(2, 1), (8, 1)} <= set(next(heat for heat in result.heat if heat.norm == "l2").nearer)
+    means = next(heat for heat in result.heat if heat.norm == "l2").means
+    assert means[2][1] < means[2][2] and means[8][1] < means[8][8]
     assert result.norms[0].overall.other_least > 1
 
 

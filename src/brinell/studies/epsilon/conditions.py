@@ -24,10 +24,7 @@ CONDITIONS = (LABEL, INTERPOLATION, PERCEPTION)
 def limits(*, other_class: Array, same_class: Array, unnoticed: Array | None = None) -> dict[str, Array]:
     """Largest eps (n,) that keeps each condition, for each sample; infinite without a limit.
 
-    Args:
-        other_class: (n,) distance to the nearest sample of another class.
-        same_class: (n,) distance to the nearest different sample of the same class.
-        unnoticed: (n,) largest eps whose change goes unnoticed.
+    `other_class` and `same_class` (n,) are distances to the nearest sample, `unnoticed` (n,) is the largest eps without notice.
     """
     below = np.asarray(same_class, np.float64) * (1 - 1e-6)  # strictly below the distance
     perceived = {} if unnoticed is None else {PERCEPTION: np.asarray(unnoticed, np.float64)}
@@ -42,10 +39,7 @@ def sample_budgets(limits: Mapping[str, Array]) -> Array:
 def common_budget(limits: Mapping[str, Array], allow: float, integer: bool = False) -> tuple[float, str]:
     """Largest common eps for all samples, infinite without a limit, and the condition that breaks first above it.
 
-    Args:
-        limits: limits by condition, from `limits`.
-        allow: 0 to 1: the share of the samples on which each condition may break.
-        integer: True for budgets that are integers (L0).
+    Each condition may break on the share `allow` of the samples, from 0 to 1. Budgets in L0 are integers.
     """
     smallest, reason = math.inf, ""
     for name, limit in limits.items():
@@ -67,15 +61,7 @@ def round_down(eps: float, *, integer: bool = False) -> float:
 
 
 def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float, integer: bool = False) -> Array:
-    """Budget (n,) float64 of each sample in an audit: of the sample, of its class, or of the data set.
-
-    Args:
-        limits: limits by condition, from `limits`.
-        labels: (n,) int64.
-        by: sample, class or set.
-        allow: for class and set, the share of samples on which a condition may break.
-        integer: True for budgets that are integers (L0).
-    """
+    """Budget (n,) float64 of each sample in an audit: by sample, by class, or for the whole set."""
     if by == "sample":
         values = sample_budgets(limits)
         return np.floor(values) if integer else values

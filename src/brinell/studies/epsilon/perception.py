@@ -22,12 +22,7 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
 
     The mean is over the windows in which the standard deviation of the clean picture is at least 0.03 of the span. This is the
     square root of the constant C2 of the index. On a plain window, the index falls towards 0 for noise that nobody sees, and most
-    windows of an MNIST picture are plain. Without a textured window, the mean is over all windows.
-
-    Args:
-        x: clean pictures.
-        y: changed pictures.
-        span: width of the range of values.
+    windows of an MNIST picture are plain. Without a textured window, the mean is over all windows. Values range over `span`.
     """
     side = min(11, *(size - 1 + size % 2 for size in x.shape[2:]))
     offsets = torch.arange(side, dtype=x.dtype, device=x.device) - side // 2
@@ -64,15 +59,9 @@ def random_change(norm: str, x0: Tensor, rng: Streams) -> Tensor:
 
 
 def largest_unnoticed(norm: str, x0: Tensor, delta: Tensor, domain: Domain, *, least_ssim: float, least_psnr: float) -> Tensor:
-    """Largest eps (n,) at which pictures changed by eps times a change keep SSIM and PSNR.
+    """Largest eps (n,) at which pictures `x0` (n, C, H, W) changed by eps times `delta` keep SSIM and PSNR (dB).
 
-    Args:
-        norm: linf or l2.
-        x0: (n, C, H, W) pictures.
-        delta: (n, C, H, W) changes of size 1 in the norm.
-        domain: domain of the pictures, within which changed pictures stay.
-        least_ssim: smallest structural similarity of an unnoticed change.
-        least_psnr: smallest signal-to-noise ratio of an unnoticed change, in dB.
+    `delta` has size 1 in the norm, linf or l2; changed pictures stay within the domain.
     """
     low, high = domain.bounds(x0)
     span, values = float((high - low).max()), x0[0].numel()

@@ -1,7 +1,7 @@
 """Budgets of an audit by sample: `recommended`, or `recommended:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
 
 Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` selects conditions. The budgets of a run
-are `points` evenly spaced multiples of the recommended eps of a sample from 0 to `to` (default: 0, 0.25, 0.5, 0.75 and 1).
+are 0, 0.25, 0.5, 0.75 and 1 times the recommended eps of a sample.
 """
 
 import hashlib
@@ -27,19 +27,11 @@ from brinell.studies.epsilon.result import Distances, limits_of
 from brinell.studies.epsilon.run import Search, make_plan
 from brinell.studies.kit import Call
 
-OPTIONS = ("by", "conditions", "to", "points")
+OPTIONS = ("by", "conditions")
 
 
 def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleBudgets]:
-    """Resolve the data and budgets of an audit whose eps is `recommended`.
-
-    Args:
-        request: request of the audit.
-        dataset: data in memory, instead of `request.data`.
-
-    Raises:
-        RequestError: an attack or option is unknown, the folder is for other data, or samples have no limit.
-    """
+    """Resolve the data and budgets of an audit whose eps is `recommended`; `dataset` is in memory, in place of `request.data`."""
     text = str(request.eps)
     name, path, options = plugins.parse(text)
     if name != "recommended":
@@ -73,7 +65,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
             f"no eps above 0 is sound in {request.norm} under these conditions: choose others, such as {text.partition('?')[0]}"
             "?conditions=label+interpolation"
         )
-    grid = parse_eps(f"0:{options.get('to', '1')}:{options.get('points', '5')}")
+    grid = parse_eps("0:1:5")
     provenance = {
         "by": by,
         "conditions": list(limits),

@@ -18,11 +18,10 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array, column
 from brinell.engine.eps_grid import parse_eps
 from brinell.manifest import Content, Count, Facts, TableOf
-from brinell.reports.numbers import counted, distance, listed, short
+from brinell.reports.numbers import counted, distance, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import (
     Curve,
-    Detail,
     Example,
     Figures,
     Gallery,
@@ -109,8 +108,6 @@ class Heat(Result):
     norm: str
     means: list[list[float | None]]
     """Means by class of the row and class of the column; null without a pair."""
-    nearer: list[tuple[int, int]]
-    """Classes whose samples are, on average, nearer to those of another class than to each other, and that class."""
 
 
 class ClassBudget(Result):
@@ -129,9 +126,8 @@ class ClassBudget(Result):
     sound_reason: str
     """The condition that breaks first above the sound budget."""
     other_least: float | None
-    """Smallest distance to a sample of another class."""
     other_median: float | None
-    """Median distance to the nearest sample of another class."""
+    """Smallest and median distance to the nearest sample of another class."""
     same_median: float | None
     """Median distance to the nearest different sample of the class."""
     nearer_other: float
@@ -285,19 +281,14 @@ class EpsilonResult(FolderResult):
 
     def _means(self, heat: Heat) -> Table:
         """Mean distances between classes."""
-        names, means = [self._name(label) for label in range(len(heat.means))], heat.means
-        pairs = [f"{names[a]} to {names[b]} ({short(means[a][b])} against {short(means[a][a])})" for a, b in heat.nearer]
-        nearer = f"Nearer to another class than to themselves: {listed(pairs)}." if pairs else "No class is nearer to another."
+        names = [self._name(label) for label in range(len(heat.means))]
         most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
         source = "all pairs of samples" if heat.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
         return Table(
             title=f"Mean distance between classes, {distance(heat.norm)}",
             columns=("class", *names),
-            rows=[
-                (name, *(Detail(value, "nearer") if (row, label) in heat.nearer else value for label, value in enumerate(values)))
-                for row, (name, values) in enumerate(zip(names, means, strict=True))
-            ],
-            text=f"Over {source}. {nearer}",
+            rows=[(name, *values) for name, values in zip(names, heat.means, strict=True)],
+            text=f"Over {source}.",
             name=f"distances-{heat.norm}",
             folded=True,
             page=len(names) <= MOST_CLASSES,
@@ -396,21 +387,9 @@ def summarise(folder: Folder[Distances]) -> EpsilonResult:
     return EpsilonResult(
         **folder.head(),
         n=len(folder.rows) // len(norms),
-        heat=[
-            Heat(norm=norm, means=[[_finite(v) for v in row] for row in arrays[norm].tolist()], nearer=find_nearer(arrays[norm]))
-            for norm in NORMS
-        ],
+        heat=[Heat(norm=norm, means=[[_finite(value) for value in row] for row in arrays[norm].tolist()]) for norm in NORMS],
         norms=[_recommend(folder, norm) for norm in norms],
     )
-
-
-def find_nearer(means: Array) -> list[tuple[int, int]]:
-    """Classes that another class is nearer to than the class itself, and this class, the most extreme first."""
-    diagonal = np.diag(means)
-    with np.errstate(invalid="ignore"):
-        first, second = np.nonzero(means < diagonal[:, None])
-    order = np.argsort(means[first, second] / diagonal[first], kind="stable")  # above another mean, so not 0
-    return list(zip(first[order].tolist(), second[order].tolist(), strict=True))
 
 
 def _recommend(folder: Folder[Distances], norm: str) -> NormRecommendation:

@@ -96,11 +96,7 @@ class EpsilonPlan(Plan):
 
 
 def make_plan(call: Call) -> EpsilonPlan:
-    """Load the data and the reviews.
-
-    Raises:
-        RequestError: the data cannot be measured, or a review does not fit.
-    """
+    """Load the data and the reviews."""
     request: EpsilonRequest = call.request
     dataset = call.dataset() or open_data(request.data)
     plan: Plan = open_plan(call, usual_samples=len(dataset), usual_method="first")
@@ -142,11 +138,7 @@ def draw(labels: Array, per_class: int, seed: int) -> Array:
 
 
 def open_reviews(request: EpsilonRequest) -> dict[str, ReviewResult]:
-    """Reviews by norm.
-
-    Raises:
-        RequestError: a folder holds no review, a review in another norm, or one with too few answers.
-    """
+    """Reviews by norm."""
     reviews: dict[str, ReviewResult] = {}
     for folder in request.evidence:
         if verb_of(Path(folder)) != REVIEW.verb:
@@ -195,16 +187,7 @@ def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
     """Mean distances between classes, and within each between different samples; nothing n x n is kept.
 
     L2 distances come out of matrix products, whose float32 errors are some 1e-6 of the squared length; the others are computed
-    from the differences.
-
-    Args:
-        x: (n, d) float32.
-        labels: (n,) int64.
-        classes: number of classes.
-        norm: linf, l2, l1 or l0.
-
-    Returns:
-        (classes, classes) float64, NaN for classes without a pair.
+    from the differences. Returns (classes, classes) float64, NaN for classes without a pair.
     """
     of_class = torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
     total = torch.zeros(classes, classes, dtype=torch.float64)
