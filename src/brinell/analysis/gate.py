@@ -11,7 +11,6 @@ from brinell.core.errors import RequestError, option
 from brinell.core.intervals import CONFIDENCE
 from brinell.core.suggestions import suggestion
 
-METRICS = ("clean", "robust", "worst_class", "certified", "unmet")
 NAMES: dict[str, str] = {
     "clean": "clean accuracy",
     "robust": "robust accuracy",
@@ -20,6 +19,7 @@ NAMES: dict[str, str] = {
     "unmet": "share that does not meet the criterion",
 }
 """Metrics as a gate calls them."""
+METRICS = tuple(NAMES)
 CODES = {
     "clean": "clean-accuracy",
     "robust": "robust-accuracy",
@@ -28,12 +28,6 @@ CODES = {
     "unmet": "criterion-unmet",
 }
 """The code of a check by its metric."""
-CURES = {
-    "clean": "train or choose a better model",
-    "certified": "prove more (--method beta-crown) or harden the model",
-    "robust": "harden the model (brinell harden)",
-}
-"""What raises a rate."""
 WITHOUT_SAMPLES = "classes-without-samples"
 """Code of the condition that each class has a sample, where the worst class is judged."""
 WARNING, COMPLETE, BASELINE = "no-warning-", "run-complete", "not-worse-than-the-baseline"
@@ -151,7 +145,7 @@ def names_of(result: ModelResult) -> Callable[[str, float], str]:
     """The name of a metric at a budget: the budget as it was written, and the worst class."""
 
     def name(metric: str, eps: float) -> str:
-        index = next((index for index, budget in enumerate(result.eps) if _is_same_eps(budget, eps)), None)
+        index = next((index for index, budget in enumerate(result.eps) if math.isclose(budget, eps)), None)
         text = f"{NAMES[metric]} at eps {eps:g}" if index is None else f"{NAMES[metric]} at eps {result.eps_text[index]}"
         if metric != "worst_class" or index is None or not result.per_class:
             return text
@@ -179,7 +173,7 @@ def against_thresholds(
     for metric, least in minima.items():
         of_metric = rates.get(metric, ())
         budget = 0.0 if metric == "clean" else max((rate.eps for rate in of_metric), default=0.0) if eps is None else eps
-        rate = next((rate for rate in of_metric if _is_same_eps(rate.eps, budget)), None)
+        rate = next((rate for rate in of_metric if math.isclose(rate.eps, budget)), None)
         title = NAMES[metric] if metric == "clean" or not of_metric else name(metric, budget)
         checks.append(_against_threshold(metric, title, rate, least, [f"{rate.eps:g}" for rate in of_metric], budget))
     return checks
@@ -197,7 +191,7 @@ def _against_threshold(metric: str, name: str, rate: Rate | None, least: float, 
     remedy = f"the rate itself, {_percent(rate.value)}, suffices: audit more samples for a narrower interval"
     if rate.value < least:
         floor = f"--{metric.replace('_', '-')} {math.floor(1000 * rate.low) / 1000:g}"
-        remedy = f"{CURES.get(metric, CURES['robust'])}, or demand no more than it holds: {floor}"
+        remedy = f"improve the model, or demand no more than it holds: {floor}"
     return Check(code=code, name=name, passed=passed, observed=rate.value, low=rate.low, required=least, text=text, remedy=remedy)
 
 
@@ -223,9 +217,9 @@ def against_baseline(
     for budget in sorted(texts) if eps is None else [eps]:
         budget_text = texts.get(budget, f"{budget:g}")
         name = f"robust accuracy at eps {budget_text}"
-        pair = next((pair for pair in paired.robust if _is_same_eps(pair.eps, budget)), None)
+        pair = next((pair for pair in paired.robust if math.isclose(pair.eps, budget)), None)
         if pair is None:
-            in_run = any(_is_same_eps(e, budget) for e in result.eps)
+            in_run = any(math.isclose(e, budget) for e in result.eps)
             who, lacking = ("the baseline", baseline) if in_run else ("the run", result)
             text = f"{who} has no eps {budget_text}, only {', '.join(lacking.eps_text)}: audit it there"
             checks.append(Check(code=BASELINE, name=f"{name} not worse than the baseline", passed=False, text=text))
@@ -301,10 +295,6 @@ def completeness_of(rates: Sequence[Rate]) -> Check:
     missing = max((rate.missing for rate in rates), default=0)
     text = f"{missing} samples could not be judged" if missing else "every sample was judged at each budget"
     return Check(code=COMPLETE, name="run complete", passed=not missing, text=text)
-
-
-def _is_same_eps(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
 def _percent(value: float) -> str:

@@ -31,7 +31,6 @@ from brinell.core.record import Array, column
 
 ROUNDS = 20
 """Largest number of rounds over the pictures in the choice of their inputs."""
-NOWHERE = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +309,7 @@ class Boxes(Pictures):
         if name in ERRORS:
             return self._most(name, level)
         values = [self.value(name, index) for index in self._sets(level)]
-        return self._sets(level)[int(np.argmin([value if np.isfinite(value) else NOWHERE for value in values]))]
+        return self._sets(level)[int(np.argmin([value if np.isfinite(value) else np.inf for value in values]))]
 
     def _sets(self, level: int) -> list[Array]:
         """The sets within a budget: the untouched one, and one for each kind of error and budget up to it."""

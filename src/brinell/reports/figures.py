@@ -88,7 +88,9 @@ def draw(figure: Curve, *, small: bool = False) -> Markup:
         def x(position: float) -> float:
             return frame.x(position / largest)
 
-    parts = [percent_axis(frame, small), baseline(frame)]
+    lines = (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0)
+    unit = "" if small else " %"
+    parts = [levels(frame, [(share, f"{100 * share:.0f}{unit}") for share in lines]), baseline(frame)]
     marks = spaced(frame, [(x(position), text) for position, text in figure.ticks])
     parts += [tick(frame, *mark, line=True) for mark in marks]
     if not small:
@@ -148,13 +150,6 @@ def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
     """The parts as one inline SVG of this size; `kind` is a class of the style sheet."""
     head = f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
     return Markup(head + "".join(parts) + "</svg>")
-
-
-def percent_axis(frame: Frame, small: bool = False) -> str:
-    """Lines and labels of a vertical axis of shares, in percent."""
-    if small:
-        return levels(frame, [(share, f"{100 * share:.0f}") for share in (0.0, 0.5, 1.0)])
-    return levels(frame, [(share, f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
 
 
 def levels(frame: Frame, marks: Sequence[tuple[float, str]]) -> str:

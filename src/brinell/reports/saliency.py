@@ -40,50 +40,37 @@ def scale_map(values: Array) -> Array:
 
 def draw_overlay(
     x: Array,
-    values: Array,
+    values: Array | None,
     count: int,
     truth: Array | None,
     domain: Mapping[str, Any],
     sampling: Mapping[str, Any] | None,
     title: str,
 ) -> Markup:
-    """Draw a map over its input as HTML.
+    """Draw a map over its input as HTML, or the input alone; of a vector, whose columns are named, nothing without a map.
 
     Args:
         x: (*shape) the input.
-        values: (*places) the map.
+        values: (*places) the map, or None for the input alone.
         count: number of most important places to outline.
         truth: (*places) 1 on the object, 0 off it, 255 ignored; None for none.
         domain: the domain of the inputs, as in a manifest.
         sampling: sampling of signals, as in a manifest, or None.
         title: description of the picture.
     """
+    kind, object_ = str(domain["kind"]), None if truth is None else truth == 1
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
-    mask, object_ = largest(values, count), None if truth is None else truth == 1
     levels = np.clip((np.asarray(x, np.float64) - low) / ((high - low) or 1.0), 0, 1)
-    kind = str(domain["kind"])
+    places = x.shape[x.ndim - {"image": 2, "video": 3}.get(kind, 1) :]
+    shade = np.zeros(places) if values is None else scale_map(values)
+    mask = np.zeros(places, bool) if values is None else largest(values, count)
     if kind == "image":
-        return thumbnail(_draw_image(levels, scale_map(values), mask, object_), SIDE, title)
+        return thumbnail(_draw_image(levels, None if values is None else shade, mask, object_), SIDE, title)
     if kind == "video":
-        return thumbnail(_draw_frames(levels, scale_map(values), mask, object_), 2 * SIDE, title)
+        return thumbnail(_draw_frames(levels, shade, mask, object_), 2 * SIDE, title)
     if kind == "signal":
-        return _draw_signal(np.asarray(x, np.float64), scale_map(values), mask, object_, sampling, title)
-    return _list_columns(values, domain, title)
-
-
-def draw_input(
-    x: Array, truth: Array | None, domain: Mapping[str, Any], sampling: Mapping[str, Any] | None, title: str
-) -> Markup:
-    """Draw the input without a map, with a line around the object if there is ground truth."""
-    places = x.shape[len(x.shape) - {"image": 2, "video": 3}.get(str(domain["kind"]), 1) :]
-    blank = np.zeros(places)
-    if domain["kind"] == "vector":
-        return Markup("")
-    if domain["kind"] == "image":
-        low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
-        levels = np.clip((np.asarray(x, np.float64) - low) / ((high - low) or 1.0), 0, 1)
-        return thumbnail(_draw_image(levels, None, blank.astype(bool), None if truth is None else truth == 1), SIDE, title)
-    return draw_overlay(x, blank, 0, truth, domain, sampling, title)
+        return _draw_signal(np.asarray(x, np.float64), shade, mask, object_, sampling, title)
+    return Markup("") if values is None else _list_columns(values, domain, title)
 
 
 def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array | None) -> Image.Image:

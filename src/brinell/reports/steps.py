@@ -1,7 +1,7 @@
 """What to do about the result of an audit: at most three commands, ordered by what they would change."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,10 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
 def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
     """Explain the class that falls behind, and harden where less than half of the clean accuracy is left."""
     order, text = ranked(model.per_class, index), model.eps_text[index]
-    if len(order) > 1 and len(manifest["models"]) == 1 and _falls_behind([c.robust[index] for c in order]):
+    rates = [c.robust[index] for c in order]
+    rivals = compare_rates(np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates]))
+    # The weakest class falls behind if it is shown to be weaker than half of the others or more.
+    if len(order) > 1 and len(manifest["models"]) == 1 and 2 * len(rivals.above(0)) >= len(order) - 1:
         yield Step(f"See on what {class_label(order[0])} depends, which falls behind at {text}.", "brinell explain --run FOLDER")
     half = (model.clean_accuracy.value or 0.0) / 2
     broken = [
@@ -92,12 +95,6 @@ def _improvements(manifest: Mapping[str, Any], model: ModelResult, index: int) -
         train = " --train TRAINING_DATA" if ":" in data else ""
         command = f"brinell harden --data {shlex.quote(data)}{train} --model {shlex.quote(spec)}{norm} --eps {broken[0]}"
         yield Step(f"Train the model to be robust at {broken[0]}, where less than half of its accuracy is left.", command)
-
-
-def _falls_behind(rates: Sequence[Rate]) -> bool:
-    """True if the first of some classes is shown to be weaker than half of the others or more."""
-    order = compare_rates(np.array([rate.k for rate in rates]), np.array([rate.n for rate in rates]))
-    return 2 * len(order.above(0)) >= len(rates) - 1
 
 
 def floor(rate: Rate) -> float:

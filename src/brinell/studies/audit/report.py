@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.compare import paired
-from brinell.analysis.curve import Grid, grid, stage_title, worst_case
+from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, minus
@@ -405,14 +405,14 @@ class AuditReport:
 
     def effort(self) -> v.Table:
         """How far and how many queries it took to break samples."""
-        labels = {stage["name"]: stage_title(stage) for stage in self.run.manifest["stages"]}
         rows = list[list[v.Cell]]()
         for model in self.models:
+            titles = {stage.attack: stage.title for stage in model.stages}
             for d in model.distributions:
                 if d.of == "distance" or d.successes:
                     quantiles = ["infinite" if q is None and d.robust else q for q in (d.q10, d.median, d.q90)]
                     measure = (
-                        f"{distance(model.distance)} distance" if d.of == "distance" else f"queries, {labels[str(d.attack)]}"
+                        f"{distance(model.distance)} distance" if d.of == "distance" else f"queries, {titles[str(d.attack)]}"
                     )
                     rows.append(self.labelled(model, measure, d.successes, d.robust, *quantiles))
         text = "A robust sample counts as infinite; samples that were wrong before the attack are left out."

@@ -6,7 +6,6 @@ inputs/*.safetensors   AIM-SAMPLE: the strongest input at the largest budget; as
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,8 +29,6 @@ from brinell.studies.result import Folder, FolderResult
 
 PIECE = 4
 """Pictures of a piece, which share a file of inputs."""
-MARGIN = 0.01
-"""Share by which a figure must be worse to count as worse."""
 MOST_PICTURES = 9
 """Pictures that a page shows."""
 UNITS = {"segmentation": ("pixel", "stay right"), "detection": ("object", "are still found")}
@@ -421,7 +418,7 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
             )
         ],
         stages=stages,
-        checks=[*checks, *(_rising(stages) if isinstance(pictures, Maps) else _rank(rates, figures[0].values, facts))],
+        checks=[*checks, *([] if isinstance(pictures, Maps) else _rank(rates, figures[0].values, facts))],
         notes=_notes(folder.manifest, pictures, head["classes"], per_class, facts),
     )
 
@@ -476,20 +473,6 @@ def _stages(rows: Answers, facts: PicturesFacts) -> list[StageFigures]:
                     )
                 )
     return figures
-
-
-def _rising(stages: Sequence[StageFigures]) -> list[CheckResult]:
-    """Check that no attack by itself leaves more pixels right at a larger budget than at a smaller one."""
-    for smaller, larger in pairwise(stages):
-        same = (smaller.attack, smaller.pictures) == (larger.attack, larger.pictures)
-        if same and (larger.accuracy or 0.0) > (smaller.accuracy or 0.0) + MARGIN:
-            text = (
-                f"{larger.attack} by itself leaves {percent(larger.accuracy)} of the pixels right at {larger.eps:.3g} and "
-                f"{percent(smaller.accuracy)} at {smaller.eps:.3g}: it is too weak there; the figures take the stronger input"
-            )
-            return [CheckResult(code="monotone", passed=False, text=text)]
-    text = "no attack leaves more pixels right at a larger budget than at a smaller one"
-    return [CheckResult(code="monotone", passed=True, text=text)]
 
 
 def _rank(recall: Sequence[Rate], ap50: Sequence[Figure], facts: PicturesFacts) -> list[CheckResult]:

@@ -18,7 +18,7 @@ from brinell.core.record import Array, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
 from brinell.reports import values as shown
 from brinell.reports.numbers import counted, listed
-from brinell.reports.saliency import draw_input, draw_overlay
+from brinell.reports.saliency import draw_overlay
 from brinell.reports.values import Example, Gallery, Note, Picture, PValue, Report, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays
@@ -301,7 +301,7 @@ class ExplainResult(FolderResult):
                 class_name(self.classes, int(names[row])) for names in (rows.label, rows.prediction, rows.explained)
             )
             wrong = "" if rows.prediction[row] == rows.label[row] else f", predicted {prediction}"
-            image = draw_input(x, truth, *shared, f"sample {sample}, {label}, predicted {prediction}")
+            image = draw_overlay(x, None, 0, truth, *shared, f"sample {sample}, {label}, predicted {prediction}")
             pictures = [Picture(image, "input")] if image else []
             for method in (method.name for method in self.facts.methods):
                 values = arrays[f"map/{method}/{sample}"]
