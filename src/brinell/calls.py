@@ -74,9 +74,9 @@ def signature_of(study: Study) -> inspect.Signature:
     if len(parameters) > MOST_NAMED:
         first = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
         last = [name for name in ("out", "progress") if name in parameters]
-        own = [name for name in study.fields() if name not in first][: MOST_NAMED - len(first) - len(last)]
+        middle = [name for name in study.fields() if name not in first][: MOST_NAMED - len(first) - len(last)]
         settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD, annotation="Any")
-        parameters = {name: parameters[name] for name in (*first, *own, *last)} | {"settings": settings}
+        parameters = {name: parameters[name] for name in (*first, *middle, *last)} | {"settings": settings}
     return inspect.Signature(list(parameters.values()), return_annotation=study.resolve(study.result))
 
 

@@ -307,8 +307,10 @@ def _mapping(preparation: Any) -> Mapping[str, Any] | None:
         for key in ("mean", "std"):
             if settings.get(key) is not None:
                 numbers = _numbers(key, settings[key]).astype(float)
-                along = settings.get("axis") is not None
-                settings[key] = numbers.ravel().tolist() if along else numbers.item() if numbers.size == 1 else numbers.tolist()
+                has_axis = settings.get("axis") is not None
+                settings[key] = (
+                    numbers.ravel().tolist() if has_axis else numbers.item() if numbers.size == 1 else numbers.tolist()
+                )
         return settings
     raise RequestError(
         f"preprocessing is of type {type(preparation).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module "

@@ -87,13 +87,13 @@ class APGD(EveryKind):
             runs = len(streams)
             portion = max(1, ROWS // max(1, runs))
             for start in range(0, len(batch) if runs else 0, portion):
-                at = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
-                at = at[oracle.active(batch.ids[at])]
-                if not len(at):
+                index = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
+                index = index[oracle.active(batch.ids[index])]
+                if not len(index):
                     continue
-                rows = at.repeat_interleave(runs)
-                keys = torch.stack([stream[at] for stream in streams], dim=1).reshape(-1)
-                towards = target[at].repeat(1, len(restarts)).reshape(-1)
+                rows = index.repeat_interleave(runs)
+                keys = torch.stack([stream[index] for stream in streams], dim=1).reshape(-1)
+                towards = target[index].repeat(1, len(restarts)).reshape(-1)
                 self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys), towards)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:

@@ -102,9 +102,9 @@ class _Walk:
 
     def draw(self, rng: Streams) -> None:
         """Start at noise, or where long steps along the gradient lead from it."""
-        x, grad, far = self.batch.x.clone(), torch.zeros_like(self.batch.x), torch.ones_like(self.size, dtype=torch.bool)
+        x, grad, distant = self.batch.x.clone(), torch.zeros_like(self.batch.x), torch.ones_like(self.size, dtype=torch.bool)
         for trial in range(TRIES):
-            rows = self.open(far)
+            rows = self.open(distant)
             if not len(rows):
                 break
             turn, ascents = divmod(trial, 1 + ASCENTS)
@@ -113,20 +113,20 @@ class _Walk:
             else:
                 x[rows] = noise_squares(self.threat.domain, rng.select(rows).fold(turn), turn, x)
             answer = self.oracle.gradient(self.batch.ids[rows], x[rows])
-            grad[rows], far[rows] = answer.grad, answer.loss <= 0
-        self.x = torch.where(per_sample(far, self.closest), self.closest, x)
-        self.walks = ~far | self.size.isfinite()
+            grad[rows], distant[rows] = answer.grad, answer.loss <= 0
+        self.x = torch.where(per_sample(distant, self.closest), self.closest, x)
+        self.walks = ~distant | self.size.isfinite()
 
     def aim(self) -> None:
         """Start beyond the closest input, towards the likeliest class there that no walk began at."""
         self.walks = torch.zeros_like(self.walks)
-        near = self.size <= FAR * self.threat.eps if self.stop_at_eps else self.size.isfinite()
-        rows = self.open(near)
+        close = self.size <= FAR * self.threat.eps if self.stop_at_eps else self.size.isfinite()
+        rows = self.open(close)
         if not len(rows):
             return
         logits = self.oracle.scores(self.batch.ids[rows], self.closest[rows])
-        reached = logits.scatter(1, self.batch.y[rows, None], -torch.inf).argmax(1)
-        self.tried[rows, reached] = True
+        classes = logits.scatter(1, self.batch.y[rows, None], -torch.inf).argmax(1)
+        self.tried[rows, classes] = True
         rival = logits.masked_fill(self.tried[rows], -torch.inf).argmax(1)
         self.tried[rows, rival] = True
         open_ = self.oracle.active(self.batch.ids[rows], self.stop_at_eps)

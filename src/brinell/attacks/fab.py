@@ -158,13 +158,13 @@ class _Walk:
     def judge(self, logits: Tensor) -> None:
         """Record distances of adversarial points, and move these points back towards the clean inputs."""
         # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
-        back = self.threat.criterion.margin(logits, self.batch.y, self.x) > 0
-        if back.device.type == "cpu" and not back.any():
+        outside = self.threat.criterion.margin(logits, self.batch.y, self.x) > 0
+        if outside.device.type == "cpu" and not outside.any():
             return
         delta = self.x - self.batch.x
         closer = torch.minimum(self.best[self.rows], self.threat.distance.size(delta))
-        self.best[self.rows] = torch.where(back, closer, self.best[self.rows])
-        replace_rows(self.x, back, self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)))
+        self.best[self.rows] = torch.where(outside, closer, self.best[self.rows])
+        replace_rows(self.x, outside, self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)))
 
     def advance(self, value: Tensor, normal: Tensor) -> None:
         """One step towards the plane where `value` (n,), with gradient `normal` (n, *shape), is zero."""

@@ -170,8 +170,8 @@ class _Walk:
             if not able.any():
                 break
             sign = torch.zeros(len(rows), device=noise.device)
-            at = able.nonzero()[:, 0]
-            sign[at] = 1 - 2 * (~self._fooled(rows[at], probes if len(at) == len(rows) else probes[at])).float()
+            index = able.nonzero()[:, 0]
+            sign[index] = 1 - 2 * (~self._fooled(rows[index], probes if len(index) == len(rows) else probes[index])).float()
             change = probes.sub_(self._x[rows]).reshape(n, size, -1)
             sign, weight = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
             weighted += (sign @ change).reshape(weighted.shape)

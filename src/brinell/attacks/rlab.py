@@ -67,8 +67,8 @@ class RLAB(EveryKind):
         for name in ("patch", "stride"):
             value = getattr(self, name)
             if isinstance(value, str):  # "2" and 2 are one setting, in records too
-                several = sides(value, 1)
-                object.__setattr__(self, name, several[0] if len(several) == 1 else value)
+                pair = sides(value, 1)
+                object.__setattr__(self, name, pair[0] if len(pair) == 1 else value)
         one_side = isinstance(self.patch, int)
         if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
             raise ValueError(

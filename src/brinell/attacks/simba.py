@@ -127,18 +127,18 @@ class _Directions:
     def direction(self, number: Tensor) -> Tensor:
         """(n, *shape): the direction of this number (n,) of each sample."""
         n, places = len(number), math.prod(self._grid)
-        which = self._order.gather(1, number[:, None] % self._order.shape[1])
-        found = torch.zeros(n, self._order.shape[1], device=which.device)
+        directions = self._order.gather(1, number[:, None] % self._order.shape[1])
+        gains = torch.zeros(n, self._order.shape[1], device=directions.device)
         if not self._waves:
-            return found.scatter_(1, which, 1.0).reshape(n, *self._shape)
-        wave, remainder = torch.ones(n, 1, device=which.device), which[:, 0] % places
+            return gains.scatter_(1, directions, 1.0).reshape(n, *self._shape)
+        wave, remainder = torch.ones(n, 1, device=directions.device), directions[:, 0] % places
         for side, waves in zip(reversed(self._grid), reversed(self._waves), strict=True):
             wave = (waves[remainder % side][:, :, None] * wave[:, None]).flatten(1)
             remainder = remainder // side
         if self._linf:
             wave = wave / wave.abs().amax(1, keepdim=True)
-        found.view(n, -1, places)[torch.arange(n, device=which.device), which[:, 0] // places] = wave
-        return found.reshape(n, *self._shape)
+        gains.view(n, -1, places)[torch.arange(n, device=directions.device), directions[:, 0] // places] = wave
+        return gains.reshape(n, *self._shape)
 
 
 def _cosines(side: int) -> Tensor:

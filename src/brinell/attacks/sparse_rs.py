@@ -226,12 +226,12 @@ class _Patch:
         anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
         offsets = self._offsets - (corner - anchor)[:, None]
         covered = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
-        across, along = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
+        across, down = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
         index = ((offsets * across).sum(2) * covered)[:, None].expand(-1, content.shape[1], -1)
-        places = ((self._offsets + anchor[:, None]) * along).sum(2)
+        places = ((self._offsets + anchor[:, None]) * down).sum(2)
         colours = self._colours.corners(places, content.gather(2, index))
-        kept = torch.where(covered[:, None], colours, _take(self._clean, places))
-        return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
+        values = torch.where(covered[:, None], colours, _take(self._clean, places))
+        return self._clean.scatter(2, places[:, None].expand_as(values), values).reshape(-1, *self._shape)
 
     def settle(self, improved: Tensor) -> None:
         """Keep the proposals that improved."""

@@ -351,7 +351,7 @@ class Product:
     def interval(self, first: Range, second: Range) -> Range:
         """All corners of entries; centre and radius of matrices, whose terms are summed."""
         if not self.matrices:
-            corners = torch.stack([one * two for one in first for two in second])
+            corners = torch.stack([factor * two for factor in first for two in second])
             return corners.amin(0), corners.amax(0)
         (x, dx), (y, dy) = centred(*first), centred(*second)
         middle, spread = x @ y, x.abs() @ dy + dx @ y.abs() + dx @ dy

@@ -53,9 +53,9 @@ class Layout:
         """The layout of a result, of which at most the last axes differ from those of the argument; None if others do."""
         if tuple(before) == tuple(after):
             return self
-        same = next((k for k, (n, m) in enumerate(zip(before, after, strict=False)) if n != m), min(len(before), len(after)))
-        kept = len(self.shape) - (len(before) - same)
-        return Layout((*self.shape[:kept], *after[same:]), self.axis) if self.axis < kept else None
+        prefix = next((k for k, (n, m) in enumerate(zip(before, after, strict=False)) if n != m), min(len(before), len(after)))
+        dims = len(self.shape) - (len(before) - prefix)
+        return Layout((*self.shape[:dims], *after[prefix:]), self.axis) if self.axis < dims else None
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         flat = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else [arg])]
-        known = [item for item in flat if isinstance(item, Tensor) and id(item) in self.positions]
-        if not known:
+        tensors = [item for item in flat if isinstance(item, Tensor) and id(item) in self.positions]
+        if not tensors:
             return result
         name = func.__name__.split(".")[0]
         if name in ("_local_scalar_dense", "is_nonzero", "equal", "item"):
@@ -101,24 +101,29 @@ class Recorder(TorchDispatchMode):
         if name in FORWARDED or (name == "as_strided" and _is_same(args[0], values[0])):
             self._place(values[0], self.positions[id(args[0])], self._layouts[id(args[0])])
         elif name in MOVING:
-            if len(known) > 1 or known[0] is not args[0] or kwargs.get("value") or (name == "constant_pad_nd" and any(args[2:])):
+            if (
+                len(tensors) > 1
+                or tensors[0] is not args[0]
+                or kwargs.get("value")
+                or (name == "constant_pad_nd" and any(args[2:]))
+            ):
                 raise Unbounded(f"there is no bound for the operation {name} with these values")
-            moved = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
-            for value, (node, layout) in zip(values, moved, strict=True):
+            shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
+            for value, (node, layout) in zip(values, shifted, strict=True):
                 self._place(value, node, layout)
         else:
-            self._read(name, _bind(func, args, kwargs), known, values[0])
+            self._read(name, _bind(func, args, kwargs), tensors, values[0])
         return result
 
     def _place(self, value: Tensor, node: int, layout: Layout) -> None:
         self.positions[id(value)], self._layouts[id(value)] = node, layout
 
-    def _read(self, name: str, bound: dict[str, Any], known: Sequence[Tensor], value: Tensor) -> None:
+    def _read(self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor) -> None:
         """Place the result of an operation on values."""
         reader = self._readers.get(name)
         if reader is None:
             raise Unbounded(f"there is no bound for the operation {name}")
-        layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in known}
+        layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in tensors}
         if name in PAIRED:
             pair = {key: bound[key] for key in ("self", "other") if isinstance(bound[key], Tensor)}
             spread = {key: self._spread(item, value.shape) for key, item in pair.items() if self.node(item) is not None}
@@ -128,7 +133,7 @@ class Recorder(TorchDispatchMode):
             for place in placed[:1]:
                 bound |= {key: place.sample(torch.broadcast_to(item, value.shape)) for key, item in constants.items()}
             layouts = set(placed)
-        elif any(self._layouts[id(item)] == Layout(tuple(item.shape)) for item in known) and len(value) == BATCH:
+        elif any(self._layouts[id(item)] == Layout(tuple(item.shape)) for item in tensors) and len(value) == BATCH:
             layouts = {Layout(tuple(value.shape))}
         (layout,) = layouts if len(layouts) == 1 else (None,)
         if layout is None:
@@ -155,18 +160,18 @@ class Recorder(TorchDispatchMode):
         with torch.utils._python_dispatch._disable_current_modes():
             result = function(layout.arranged(positions, value.shape).contiguous())
             results = list(result) if isinstance(result, tuple | list) else [result]
-            return [self._found(node, size, moved) for moved in results]
+            return [self._found(node, size, shifted) for shifted in results]
 
-    def _found(self, node: int, size: int, moved: Tensor) -> tuple[int, Layout]:
+    def _found(self, node: int, size: int, shifted: Tensor) -> tuple[int, Layout]:
         """Node and layout of moved positions, by the axis along which the samples follow each other."""
-        shape = tuple(moved.shape)
+        shape = tuple(shifted.shape)
         layouts = [Layout(shape, k) for k, n in enumerate(shape) if n == BATCH]
         for k, n in enumerate(shape):
             if n % BATCH == 0 and n > BATCH:
                 layouts += [Layout((*shape[:k], BATCH, n // BATCH, *shape[k + 1 :]), k)]
                 layouts += [Layout((*shape[:k], n // BATCH, BATCH, *shape[k + 1 :]), k + 1)]
         for layout in layouts:
-            samples = moved.reshape(layout.shape).movedim(layout.axis, 0)
+            samples = shifted.reshape(layout.shape).movedim(layout.axis, 0)
             if bool(((samples[1] - samples[0] == size) | (samples[0] == 0) & (samples[1] == 0)).all()) and samples.any():
                 return self._selected(node, samples[0].round().long() - 1), layout
         raise Unbounded("the network mixes inputs of a batch")

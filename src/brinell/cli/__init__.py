@@ -57,8 +57,8 @@ class Verbs(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the panels."""
-        listed = {verb for verbs in PANELS.values() for verb in verbs}
-        for title, verbs in {**PANELS, "Installed": [verb for verb in self.commands if verb not in listed]}.items():
+        names = {verb for verbs in PANELS.values() for verb in verbs}
+        for title, verbs in {**PANELS, "Installed": [verb for verb in self.commands if verb not in names]}.items():
             limit = formatter.width - 6 - max(map(len, self.commands))
             rows = [(verb, self.commands[verb].get_short_help_str(limit)) for verb in verbs if verb in self.commands]
             if rows:

@@ -182,15 +182,15 @@ def _file() -> Iterator[inspect.Parameter]:
 
 def _settings(study: Study) -> Iterator[inspect.Parameter]:
     """The parameters of a study in the order of its help: those without a name, the most important ones, the others."""
-    own = {key: _option(key, field, study) for key, field in study.fields().items()}
-    yield from (own.pop(key) for key in study.positional)
-    yield from itertools.islice(own.values(), FIRST - 2)
+    options = {key: _option(key, field, study) for key, field in study.fields().items()}
+    yield from (options.pop(key) for key in study.positional)
+    yield from itertools.islice(options.values(), FIRST - 2)
     if study.output is Output.FILE:
         yield _parameter("out", Path, typer.Option(help="The file to write."), ...)
     elif study.output is Output.FOLDER:
         yield _parameter("out", Path | None, typer.Option(help="The folder of the results. Default: a fresh one in runs/."), None)
     yield inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
-    yield from itertools.islice(own.values(), FIRST - 2, None)
+    yield from itertools.islice(options.values(), FIRST - 2, None)
     if study.resume:
         yield _parameter("resume", bool, typer.Option("--resume", help="Go on with what --out holds."), False)
 

@@ -88,8 +88,8 @@ def _wait_for(child: int, reader: int) -> int:
     """
     has_answered = False
     while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
             return status
         if has_answered:
             time.sleep(0.01)  # what is registered to run at the end runs now

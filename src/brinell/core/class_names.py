@@ -41,8 +41,8 @@ def match_classes(name: str, model_names: Sequence[str], data_names: Sequence[st
     if model_names and model_numbers is None and data_numbers is None:
         return _by_name(name, model_names, data_names, count, used)
     if data_numbers is None or (model_names and model_numbers is None and _is_count(data_numbers)):
-        same = not model_names and len(data_names) == count
-        return Match() if same else Match((), _by_place_note(name, model_names, data_names))
+        matching = not model_names and len(data_names) == count
+        return Match() if matching else Match((), _by_place_note(name, model_names, data_names))
     numbers = range(count) if model_numbers is None else model_numbers
     place_of = {number: place for place, number in enumerate(numbers)}
     if len(place_of) == len(numbers) and place_of.keys() >= {data_numbers[label] for label in used}:
@@ -68,13 +68,15 @@ def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], c
     for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
         exact = [place for place, title in enumerate(model_names) if title == data_names[label]]
         matches = exact or [place for place, key in enumerate(keys) if key == _key(data_names[label])]
-        taken = [earlier for earlier, place in places.items() if place in matches]
-        if len(matches) == 1 and not taken:
+        rivals = [earlier for earlier, place in places.items() if place in matches]
+        if len(matches) == 1 and not rivals:
             places[label] = matches[0]
         elif label in used:
             title = _quoted(data_names[label])
-            if taken:
-                problem = f"two classes of the data, {_quoted(data_names[taken[0]])} and {title}, match one class of model {name}"
+            if rivals:
+                problem = (
+                    f"two classes of the data, {_quoted(data_names[rivals[0]])} and {title}, match one class of model {name}"
+                )
             elif matches:
                 problem = f"{len(matches)} classes of model {name} match {title}, a class of the data"
             else:

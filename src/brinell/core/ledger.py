@@ -364,21 +364,21 @@ class Ledger:
         if success is None and peak >= 0:
             success = legal & query.criterion.is_met(margin, logits, query.y)
             peak = float(success.any())
-        found = success if peak > 0 else None
-        before = self.costs.forwards[query.ids] if found is not None else None
+        witness = success if peak > 0 else None
+        before = self.costs.forwards[query.ids] if witness is not None else None
         rows = torch.full_like(query.ids, times) if isinstance(times, int) else times
         self.costs.add(query.ids, rows, backwards)
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        if found is not None and bool((close := found & (margin <= losses.rounding(logits, query.y))).any()):
+        if witness is not None and bool((close := witness & (margin <= losses.rounding(logits, query.y))).any()):
             refuted = self._refuted(query, x, close)
-            found, margin = found & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
+            witness, margin = witness & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
         self.best.raise_margins(query.ids, x, margin if all_legal else torch.where(legal, margin, -torch.inf), query.repeats)
-        if found is not None and before is not None:
+        if witness is not None and before is not None:
             self._successes += 1
             totals = before + (running_totals(query.ids, rows) if query.repeats else rows)
-            fooled = found.nonzero()[:, 0]
+            fooled = witness.nonzero()[:, 0]
             self.best.note_successes(query.ids[fooled], x[fooled], logits[fooled], distance[fooled], totals[fooled])
         return margin
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 def parse_decimal(text: str) -> float:
     """A number: 0.5, 1e-3, a fraction such as 8/255, or a percentage such as 50%."""
-    number, percent, rest = text.strip().partition("%")
+    number, percent, suffix = text.strip().partition("%")
     above, slash, below = number.partition("/")
-    if rest or "/" in below:
+    if suffix or "/" in below:
         raise ValueError(f"{text!r} is no number")
     try:
         return float(Fraction(above.strip()) / (Fraction(below.strip()) if slash else 1) / (100 if percent else 1))

@@ -59,8 +59,8 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     except OSError:
         return ""
     remainder = Path(text).relative_to(missing)
-    near = nearest_name(missing.name, sorted(entries))
-    return f", did you mean {str(folder / near / remainder)!r}?" if near else ""
+    suggestion = nearest_name(missing.name, sorted(entries))
+    return f", did you mean {str(folder / suggestion / remainder)!r}?" if suggestion else ""
 
 
 def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path:
@@ -114,14 +114,14 @@ def folder_on_path(file: Path) -> Iterator[None]:
     for name in [name for name, other in _MODULES_BESIDE.items() if other != folder]:
         sys.modules.pop(name, None)
         del _MODULES_BESIDE[name]
-    known = set(sys.modules)
+    earlier = set(sys.modules)
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
     try:
         yield
     finally:
         sys.path[:] = path
-        for name in sys.modules.keys() - known:
+        for name in sys.modules.keys() - earlier:
             module = sys.modules[name]
             origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
             if os.path.realpath(origin).startswith(folder + os.sep) and "site-packages" not in origin:

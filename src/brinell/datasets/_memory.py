@@ -162,8 +162,8 @@ def from_arrays(
 
 def _objects_of(boxes: Any, count: int) -> list[Objects]:
     if not isinstance(boxes, list | tuple) or len(boxes) != count:
-        given = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
-        raise RequestError(f"boxes hold {given} for {count} pictures: give a list with boxes and labels for each picture")
+        amount = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
+        raise RequestError(f"boxes hold {amount} for {count} pictures: give a list with boxes and labels for each picture")
     objects = []
     for number, entry in enumerate(boxes):
         if isinstance(entry, Mapping) and {"boxes", "labels"} <= entry.keys():

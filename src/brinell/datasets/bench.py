@@ -142,13 +142,13 @@ class _Level(Rows):
 def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse a set whose tables and arrays are not those that its manifest lists."""
     remedy = "fetch the set again, or have brinell benchmark make it anew"
-    listed = {name: value for name, value in manifest["files"].items() if name.startswith(("data/", "arrays/"))}
+    entries = {name: value for name, value in manifest["files"].items() if name.startswith(("data/", "arrays/"))}
     files = [*folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
     present = {file.relative_to(folder).as_posix(): file for file in files}
-    if missing := sorted(listed.keys() - present.keys()):
+    if missing := sorted(entries.keys() - present.keys()):
         raise RequestError(f"{folder / missing[0]} is missing, which its manifest lists: {remedy}")
     for name, file in sorted(present.items()):
-        if bounded.digest(file) != listed.get(name):
+        if bounded.digest(file) != entries.get(name):
             raise RequestError(f"{file} is not what the manifest of its set says: {remedy}")
 
 

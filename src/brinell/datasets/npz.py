@@ -103,8 +103,8 @@ class Npz(Checked):
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
             raise read_error(file, error) from None
         inputs = f"array {x_name} of {file}"
-        named = "fs" in numbers or bool(set(x_name.lower().replace("-", "_").split("_")) & SIGNALS)
-        arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, dtype=x.dtype, named_signal=named, subject=inputs)
+        has_rate = "fs" in numbers or bool(set(x_name.lower().replace("-", "_").split("_")) & SIGNALS)
+        arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, dtype=x.dtype, named_signal=has_rate, subject=inputs)
         y, class_texts, notes = encode_labels(y, None if names is None else names.tolist())
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
         divide = numbers.get("divide") if self.divide is None else self.divide
@@ -113,7 +113,7 @@ class Npz(Checked):
         domain, divisor = domain_of(
             x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=divide, subject=inputs
         )
-        if self.kind is None and self.layout is None and not named:
+        if self.kind is None and self.layout is None and not has_rate:
             notes += reading_note(x, arrangement)
         rows = None if groups is None else self._rows(groups, len(x), file)
         fixed_channels = None

@@ -126,13 +126,13 @@ def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
     n, channels, height, width = x.shape
     steps = torch.arange(2 * radius + 1, device=x.device, dtype=x.dtype)
     weights = torch.exp(-0.5 * (steps / deviation) ** 2)
-    inside = steps < min(height, width)  # on pictures smaller than the line it ends at their side
-    weights = weights * inside / (weights * inside).sum()
+    in_frame = steps < min(height, width)  # on pictures smaller than the line it ends at their side
+    weights = weights * in_frame / (weights * in_frame).sum()
     down = torch.ceil(steps * torch.sin(angle)[:, None] - 0.5).long()
     right = torch.ceil(steps * torch.cos(angle)[:, None] - 0.5).long()
     rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
     flat, out = x.reshape(n, channels, -1), torch.zeros_like(x)
-    for step in range(int(inside.sum())):
+    for step in range(int(in_frame.sum())):
         if float(weights[step]) < 1e-7:
             break
         at_row = (rows + down[:, step, None]).clamp(0, height - 1)

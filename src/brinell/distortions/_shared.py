@@ -137,12 +137,12 @@ def middles(length: int, device: torch.device) -> Tensor:
 def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
     """Apply `change` to each picture in 8 bits; with other than one or three channels, channel by channel."""
     n, channels, height, width = x.shape
-    together = 3 if channels == 3 else 1
-    pixels = x.reshape(-1, together, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
+    count = 3 if channels == 3 else 1
+    pixels = x.reshape(-1, count, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
     pictures: list[Array] = []
     for picture in pixels:
-        changed = change(Image.fromarray(picture if together == 3 else picture[..., 0]))
-        pictures.append(np.asarray(changed).reshape(height, width, together))
+        changed = change(Image.fromarray(picture if count == 3 else picture[..., 0]))
+        pictures.append(np.asarray(changed).reshape(height, width, count))
     return torch.from_numpy(np.stack(pictures)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)
 
 

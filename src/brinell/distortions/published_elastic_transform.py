@@ -51,9 +51,9 @@ def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
     third = min(height, width) // 3
     corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device) * third + middle
     targets = corners + (rng.uniform(3, 2) * 2 - 1) * most
-    ones = torch.ones(n, 3, 1, device=x.device)
+    units = torch.ones(n, 3, 1, device=x.device)
     # The map from the new picture back to the old one: corners = [moved, 1] @ back.
-    inverse = torch.linalg.lstsq(torch.cat([targets, ones], 2), corners.expand(n, 3, 2)).solution
+    inverse = torch.linalg.lstsq(torch.cat([targets, units], 2), corners.expand(n, 3, 2)).solution
     rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
     across, down = columns.expand(height, width), rows[:, None].expand(height, width)
     points = torch.stack([across, down, torch.ones_like(across)], -1).to(x.dtype)

@@ -37,10 +37,10 @@ class Snow(Published):
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float, float, int, float, float], rng: Streams) -> Tensor:
         """`x` in snow."""
-        centre, deviation, zoom, level, radius, fall, kept = parameters
+        centre, deviation, zoom, level, radius, fall, share = parameters
         flakes = zoomed(centre + deviation * rng.fold("flakes").normal(1, *x.shape[-2:]), zoom)
         flakes = torch.where(flakes < level, 0.0, flakes).clamp(0, 1)
         angle = (-135 + 90 * rng.fold("angle").uniform(1)[:, 0]) * math.pi / 180
         flakes = dragged(flakes, radius, fall, angle)
         pale = torch.maximum(x, brightness_of(x) * 1.5 + 0.5)
-        return kept * x + (1 - kept) * pale + flakes + flakes.flip((2, 3))
+        return share * x + (1 - share) * pale + flakes + flakes.flip((2, 3))

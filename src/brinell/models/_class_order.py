@@ -64,8 +64,8 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
         return OrderedModel(model, (), names, match.note) if match.note or class_names else model
     if not declared and (model.classes == 1 or NEVER in match.order):
         raise RequestError(f"{match.note}: say what model {model.name} answers by its option answers=, such as answers=logits")
-    own = [names[place] if names and place != NEVER else "" for place in match.order]
-    ordered = [*dataset.classes, *own[len(dataset.classes) :]]
+    ordered_names = [names[place] if names and place != NEVER else "" for place in match.order]
+    ordered = [*dataset.classes, *ordered_names[len(dataset.classes) :]]
     return OrderedModel(model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note)
 
 

@@ -149,8 +149,8 @@ def _contents(value: Any) -> list[Any]:
     """The contents of a value, in an order that does not depend on the process."""
     if isinstance(value, nn.Module):
         kinds = sorted({type(part) for part in value.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__))
-        shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-        return [shown, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+        return [text, kinds, dict(value.named_parameters()), dict(value.named_buffers())]
     if isinstance(value, Mapping):
         return [f"{len(value)} pairs", *(part for pair in value.items() for part in pair)]
     if isinstance(value, list | tuple):

@@ -94,8 +94,8 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     candidates = fitting or candidates
     if len(candidates) == 1:
         return candidates[0]
-    several = "several may be the logits: say which by output=PART"
-    remedy = several if candidates else "none has a row or a map of scores for each input: wrap the model so that one has"
+    hint = "several may be the logits: say which by output=PART"
+    remedy = hint if candidates else "none has a row or a map of scores for each input: wrap the model so that one has"
     raise RequestError(f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}")
 
 

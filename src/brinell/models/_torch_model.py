@@ -180,8 +180,8 @@ class TorchModel:
             with self.session(), torch.no_grad(), _CallCounter() as calls:
                 answer: object = self._rows(self._ask(x), x)
                 if not isinstance(answer, Tensor):  # several parts: two inputs show which of them have rows
-                    whole = self._ask(x.expand(2, *x.shape[1:]))
-                    self.path = find_output(whole, self._output, 2, self._data_classes, self.name)
+                    pair = self._ask(x.expand(2, *x.shape[1:]))
+                    self.path = find_output(pair, self._output, 2, self._data_classes, self.name)
                     self._notes += note_of(self.path, self._output, self.name)
                     answer = self._rows(self._ask(x), x)
         except BaseException as error:

@@ -355,16 +355,16 @@ class RemoteModel:
 
 def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
     """The input and the platform in a model's metadata; the options have precedence."""
-    listed = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
-    name = options.input or (next(iter(listed)) if len(listed) == 1 else "")
-    if not name or (listed and name not in listed):
+    entries = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
+    name = options.input or (next(iter(entries)) if len(entries) == 1 else "")
+    if not name or (entries and name not in entries):
         raise RequestError(
-            f"the model has the inputs {', '.join(listed) or 'of unknown names'}: name one by the option input=NAME"
+            f"the model has the inputs {', '.join(entries) or 'of unknown names'}: name one by the option input=NAME"
         )
-    datatype = str(listed.get(name, {}).get("datatype", "FP32"))
+    datatype = str(entries.get(name, {}).get("datatype", "FP32"))
     if datatype not in DATATYPES:
         raise RequestError(f"input {name} has datatype {datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
-    batch, *sides = [int(side) for side in listed.get(name, {}).get("shape") or (-1,)]
+    batch, *sides = [int(side) for side in entries.get(name, {}).get("shape") or (-1,)]
     sent = domain.shape if options.layout == "first" else (*domain.shape[1:], domain.shape[0])
     if sides and (len(sides) != len(sent) or any(side not in (-1, length) for side, length in zip(sides, sent, strict=True))):
         if len(sides) == len(sent) or math.prod(sides) != math.prod(sent):

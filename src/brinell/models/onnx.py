@@ -132,8 +132,8 @@ class Network:
         rows = np.ascontiguousarray(np.moveaxis(x, 1, -1) if self.last else x, self.dtype)
         rows = rows if self.sides is None else rows.reshape(len(rows), *self.sides)
         arrays = in_batches(lambda part: list(self.session.run(self.outputs, {self.input: part})), rows, self.batch)
-        named = zip(self.outputs, arrays, strict=True)
-        scores = {name: array for name, array in named if isinstance(array, np.ndarray) and array.dtype.kind == "f"}
+        pairs = zip(self.outputs, arrays, strict=True)
+        scores = {name: array for name, array in pairs if isinstance(array, np.ndarray) and array.dtype.kind == "f"}
         if not scores:
             raise RequestError(f"{self.name} answers with {', '.join(self.outputs)}, and none holds scores: export one that does")
         if len(scores) > 1:
@@ -191,9 +191,9 @@ def _class_names(session: Any, name: str) -> tuple[str, ...]:
 def _only_input(session: Any, name: str) -> Any:
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        listed = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
+        names = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
         raise RequestError(
-            f"{name} has {len(inputs)} inputs ({listed}): Brinell asks models of one; export it with the others fixed"
+            f"{name} has {len(inputs)} inputs ({names}): Brinell asks models of one; export it with the others fixed"
         )
     entry = inputs[0]
     if entry.type not in TYPES:

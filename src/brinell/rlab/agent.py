@@ -231,9 +231,9 @@ def fingerprint(name: str) -> str:
     return digest.hexdigest()
 
 
-def verdict(about: Mapping[str, Any] | None) -> str:
+def verdict(record: Mapping[str, Any] | None) -> str:
     """The worth of an agent by its validation; empty without one."""
-    validation = (about or {}).get("validation")
+    validation = (record or {}).get("validation")
     if not validation:
         return ""
     played = f"on {validation['inputs']} inputs that it did not learn from"
@@ -247,9 +247,9 @@ def verdict(about: Mapping[str, Any] | None) -> str:
     return f"{played}, the policy {result}: {validation['queries'][OWN]:.0f} in the mean; {means}"
 
 
-def warning(about: Mapping[str, Any] | None) -> str:
+def warning(record: Mapping[str, Any] | None) -> str:
     """Warning about an agent that needs more queries than greedy; empty without one or without a validation."""
-    validation = (about or {}).get("validation")
+    validation = (record or {}).get("validation")
     if not validation or validation["ratios"][GREEDY][0] <= 1:
         return ""
     return (

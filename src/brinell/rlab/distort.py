@@ -216,8 +216,8 @@ def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
 def wholes(variants: tuple[Variant, ...]) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
     strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda variant_: variant_.severity)}
-    numbers = [at for at, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
-    return torch.tensor(sorted(numbers, key=lambda at: variants[at].draw)[:WHOLES])
+    numbers = [index for index, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
+    return torch.tensor(sorted(numbers, key=lambda index: variants[index].draw)[:WHOLES])
 
 
 def pair_options(variants: tuple[Variant, ...]) -> int:
@@ -280,7 +280,7 @@ class DistortedInputs:
             looks = distortion.access == Access.GRADIENTS and self._gradient is not None and len(rows)
             slopes = self._gradient(rows) if looks and self._gradient else None
             for part in torch.split(torch.arange(len(rows), device=x.device), size):
-                made = distorted(
+                results = distorted(
                     distortion,
                     x[part].repeat_interleave(k, 0),
                     severity.repeat(len(part)),
@@ -289,7 +289,7 @@ class DistortedInputs:
                     draw=draw.repeat(len(part)),
                     gradient=None if slopes is None else slopes[part].repeat_interleave(k, 0),
                 )
-                self._values[rows[part, None], index] = made.view(len(part), k, -1)
+                self._values[rows[part, None], index] = results.view(len(part), k, -1)
 
     def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
         """Values of distorted inputs at chosen places.
@@ -324,8 +324,8 @@ class DistortedInputs:
         for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // covers.numel())):
             standing = padded[part][:, covers]
             lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
-            shown = standing.gather(2, lowest)[..., 0]
-            parts.append(self.values(rows[part], shown, places.expand(len(part), -1), grid.channels))
+            current = standing.gather(2, lowest)[..., 0]
+            parts.append(self.values(rows[part], current, places.expand(len(part), -1), grid.channels))
         return torch.cat(parts).view(len(rows), *grid.shape)
 
 

@@ -75,13 +75,13 @@ class Policy(Protocol):
         """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh at every step."""
 
 
-def mapped(change: Callable[..., Any], first: Any, *others: Any) -> Any:
+def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
     """`change` of the tensors at the same places in observations and actions; the answers take the form of `first`."""
     if isinstance(first, Tensor):
-        return change(first, *others)
+        return change(first, *tables)
     if isinstance(first, dict):
-        return {name: mapped(change, part, *(other[name] for other in others)) for name, part in first.items()}
-    parts = [mapped(change, *parts) for parts in zip(first, *others, strict=True)]
+        return {name: mapped(change, part, *(table[name] for table in tables)) for name, part in first.items()}
+    parts = [mapped(change, *parts) for parts in zip(first, *tables, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 

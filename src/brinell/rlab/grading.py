@@ -123,13 +123,13 @@ class Path:
         x, share = self._between(low, high, distance)
         variant, before = self.stage(high), self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
-        reached = ~beyond
+        within_reach = ~beyond
         grown, factor = self._grow(distance)
         may = beyond & (self.farthest() >= distance)
-        x = torch.where(per_sample(may, x), grown, torch.where(per_sample(reached, x), x, self.clean))
+        x = torch.where(per_sample(may, x), grown, torch.where(per_sample(within_reach, x), x, self.clean))
         strength = torch.where(may[:, None], factor[:, None].float(), strength)
-        reached = reached | may
-        return Graded(x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0))
+        within_reach = within_reach | may
+        return Graded(x, within_reach, variant, torch.where((variant != CLEAN) & within_reach[:, None], strength, 0.0))
 
     def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they are."""
@@ -181,7 +181,7 @@ def _promises(distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: S
     If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
     n, patches = len(distorted), len(grid)
-    best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
+    best, choice = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
     chance = rng.uniform(len(distorted.variants), patches)
     size = max(1, VALUES // slope[0].numel())
     for row in range(n):
@@ -194,5 +194,5 @@ def _promises(distorted: DistortedInputs, grid: PatchGrid, slope: Tensor, rng: S
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             improved = top.values > best[row]
             best[row] = torch.where(improved, top.values, best[row])
-            which[row] = torch.where(improved, numbers[top.indices], which[row])
-    return best, which
+            choice[row] = torch.where(improved, numbers[top.indices], choice[row])
+    return best, choice

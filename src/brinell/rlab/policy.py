@@ -118,12 +118,12 @@ class PatchNetwork(nn.Module):
 
     def forward(self, features: dict[str, Tensor]) -> Heads:
         """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three branches."""
-        patch, whole = features["patch"].float(), features["whole"].float()
-        wide = whole[:, None].expand(-1, patch.shape[1], -1)
+        patch, whole_features = features["patch"].float(), features["whole"].float()
+        wide = whole_features[:, None].expand(-1, patch.shape[1], -1)
         embedding = self.look(torch.cat([patch, wide], 2))
         # Not amax: along a middle axis it takes ten times as long as this, in both directions.
         most = functional.adaptive_max_pool1d(embedding.transpose(1, 2), 1)[..., 0]
-        pooled = self.pool(torch.cat([embedding.mean(1), most, whole], 1))
+        pooled = self.pool(torch.cat([embedding.mean(1), most, whole_features], 1))
         scale, offset = self.shift(pooled)[:, None].chunk(2, 2)
         learned = self.patch(embedding * (1 + scale) + offset)
         physics = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
@@ -152,7 +152,7 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
     """The choices with the largest keys in each branch, at most `observation.most`; keys of a network maximise `worth`."""
-    action = tuple(top(*each) for each in zip(keys, observation.allowed, choices, strict=True))
+    action = tuple(top(*entries) for entries in zip(keys, observation.allowed, choices, strict=True))
     if not observation.most:
         return action
     ranks = [torch.arange(choice.shape[1], device=choice.device) for choice in action]

@@ -139,7 +139,7 @@ def probe(
         return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)
 
     base = margins(batch.x)
-    members, inside = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
+    members, valid = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
     group = min(group_size, len(grid))
     slopes = (batch.x.new_zeros(n, 0, *batch.x.shape[1:]) if slopes is None else slopes).reshape(
@@ -148,9 +148,9 @@ def probe(
     patches, moments, effects, predictions = [], [], [], []
     for number in range(probes):
         stream = rng.fold("probe").fold(number)
-        chosen = stream.uniform(len(grid)).topk(group, 1).indices
+        selection = stream.uniform(len(grid)).topk(group, 1).indices
         variant = stream.fold("variant").integers(len(variants), group)
-        places = members[chosen]
+        places = members[selection]
         flat = places.flatten(1)
         values = inputs.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
@@ -159,8 +159,10 @@ def probe(
             x = clean + (x - clean) * (scale / size).clamp_max(1)[:, None, None]
         # Of overlapping patches the later one was written: the input that the model received counts.
         index = flat[:, None].expand_as(values)
-        change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
-        patches.append(chosen)
+        change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * valid[selection][
+            :, None
+        ]
+        patches.append(selection)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
         slope = slopes.gather(3, index[:, None].expand(-1, slopes.shape[1], -1, -1)).flatten(3)
@@ -175,10 +177,10 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     It is 0 for inputs on which no probe had an effect, since they tell nothing about where the effects are.
     """
     energy = prior.shares(probes.content)
-    n, count, together = probes.patches.shape
-    each = energy.gather(1, probes.patches.flatten(1)).view(n, count, together)
+    n, count, size = probes.patches.shape
+    energies = energy.gather(1, probes.patches.flatten(1)).view(n, count, size)
     trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
-    variance = (each * trace).sum(2)
+    variance = (energies * trace).sum(2)
     real = variance > 1e-10  # a distortion may change nothing
     variance = variance.clamp_min(1e-10)
     weight = real / real.sum(1, keepdim=True).clamp_min(1)

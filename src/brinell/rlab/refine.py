@@ -121,17 +121,17 @@ def clean_up(
         host = alive.nonzero()[:, 0]
         if not len(host):
             return cleaned
-        rows, now = host.to(device), trials.take(host)
-        sample, eliminating = now.sample.to(device), now.eliminating > 0
+        rows, current = host.to(device), trials.take(host)
+        sample, eliminating = current.sample.to(device), current.eliminating > 0
         ids, clean, before = batch.ids[sample], batch.x[sample], standing[rows]
         goes_on = torch.ones_like(eliminating)
         while bool(goes_on.all()):  # trials of the same samples
-            now = trials.take(host)
-            eliminating, eliminated = now.eliminating > 0, (now.eliminating > 0).to(device)
-            group = torch.minimum(now.group, (now.count - 1).clamp_min(1))  # at least one patch stays distorted
-            end = torch.minimum(now.start + group, now.count) * now.eliminating
+            current = trials.take(host)
+            eliminating, eliminated = current.eliminating > 0, (current.eliminating > 0).to(device)
+            group = torch.minimum(current.group, (current.count - 1).clamp_min(1))  # at least one patch stays distorted
+            end = torch.minimum(current.start + group, current.count) * current.eliminating
             place, before = torch.arange(patches, device=device), standing[rows]
-            trial = (place >= now.start.to(device)[:, None]) & (place < end.to(device)[:, None])
+            trial = (place >= current.start.to(device)[:, None]) & (place < end.to(device)[:, None])
             order = successes.value[sample].masked_fill(before == CLEAN, torch.inf).argsort(dim=1, stable=True)
             after = torch.where(torch.zeros_like(trial).scatter(1, order, trial), CLEAN, before)
             distorted = inputs.render(rows, after, grid)
@@ -154,7 +154,7 @@ def clean_up(
             cleaned.variant[sample], cleaned.strength[sample] = standing[rows], strength[rows]
             adversarial, affordable = torch.stack([adversarial, oracle.affordable(ids)]).cpu()
             eliminating = _next_trial(
-                trials, host, now, group, (end - now.start).clamp_min(0) * adversarial, adversarial, settings
+                trials, host, current, group, (end - current.start).clamp_min(0) * adversarial, adversarial, settings
             )
             halved = trials.halved[host]
             goes_on = affordable & (eliminating | (halved < settings.halvings))
@@ -162,20 +162,20 @@ def clean_up(
 
 
 def _next_trial(
-    trials: _Trials, host: Tensor, now: _Trials, group: Tensor, cleared: Tensor, adversarial: Tensor, settings: CleanUp
+    trials: _Trials, host: Tensor, current: _Trials, group: Tensor, cleared: Tensor, adversarial: Tensor, settings: CleanUp
 ) -> Tensor:
     """Choose the next groups of slots (m,), of which `cleared` (m,) patches are gone: (m,) bool, who goes on eliminating."""
-    busy, left = now.eliminating, now.count - cleared
-    start = torch.where(adversarial, now.start, now.start + group)
-    wrapped, tried = start >= left, now.tried + busy
-    over = (wrapped & (group == 1)) | (left <= 1) | (tried >= settings.eliminations)
+    busy, remaining = current.eliminating, current.count - cleared
+    start = torch.where(adversarial, current.start, current.start + group)
+    wrapped, attempts = start >= remaining, current.tried + busy
+    over = (wrapped & (group == 1)) | (remaining <= 1) | (attempts >= settings.eliminations)
     trials.put(
         host,
-        count=left,
+        count=remaining,
         start=torch.where(wrapped, 0, start),
         group=torch.where(wrapped, (group // 2).clamp_min(1), group),
-        tried=tried,
-        halved=now.halved + (1 - busy),
+        tried=attempts,
+        halved=current.halved + (1 - busy),
         eliminating=busy * ~over,
     )
     return trials.eliminating[host] > 0

@@ -214,10 +214,10 @@ class PatchSearch:
         waiting = (mask.cpu() & ~alive).nonzero()[:, 0]
         while len(waiting) and self.waiting:
             restart, sample = divmod(self._next, len(self._batch))
-            rows, rest = waiting[: len(self._batch) - sample], waiting[len(self._batch) - sample :]
+            rows, remainder = waiting[: len(self._batch) - sample], waiting[len(self._batch) - sample :]
             alive[rows] = self._begin(rows, torch.arange(sample, sample + len(rows)), restart)
             self._next += len(rows)
-            waiting = torch.cat([rows[~alive[rows]], rest])
+            waiting = torch.cat([rows[~alive[rows]], remainder])
         self._set_alive(alive)
         return self._observation()
 
@@ -249,31 +249,31 @@ class PatchSearch:
         reward = torch.zeros(len(self.alive), device=self.alive.device)
         terminated, truncated = torch.zeros(2, len(self.alive), dtype=torch.bool, device=self.alive.device)
         if len(rows := self.rows):
-            now, count = self.slots.take(rows), self.counts.take(self._host)
+            current, count = self.slots.take(rows), self.counts.take(self._host)
             # Propose: of the patches that the policy names those of the best predictions, and what is cleared.
-            variant = self._propose(now, count, action)
+            variant = self._propose(current, count, action)
             # Render: the input of this assignment, within the budget.
             full = self.inputs.render(rows, variant, self.grid)
-            x = replace(self._threat, eps=now.radius).project(full.clone(), self.inputs.x[rows])
+            x = replace(self._threat, eps=current.radius).project(full.clone(), self.inputs.x[rows])
             # Ask, where the input has changed or must be asked about.
-            changed = (norms.linf(x - now.x) > 0).cpu()
-            asked = changed | (count.pending > 0)
-            logits = self._ask(asked, x, now.logits)
-            now, margin = self._note_answer(now, count, x, logits)
+            changed = (norms.linf(x - current.x) > 0).cpu()
+            queried = changed | (count.pending > 0)
+            logits = self._ask(queried, x, current.logits)
+            current, margin = self._note_answer(current, count, x, logits)
             # Learn from the answer, whether the step is kept or not.
-            self._learn(asked & (count.fresh == 0), x - now.x, margin - now.margin)
-            gained = reward_of(self.rules.reward, now, x, logits, margin, self._batch.y[now.sample], self.inputs.x[rows])
+            self._learn(queried & (count.fresh == 0), x - current.x, margin - current.margin)
+            gained = reward_of(self.rules.reward, current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows])
             # Accept the step where it raises the margin, and read what followed.
-            met, accepted, slow, affordable = self._accept(now, count, asked, variant, full, x, logits, margin)
-            self._count(count, asked, changed, accepted, slow)
+            hits, accepted, slow, affordable = self._accept(current, count, queried, variant, full, x, logits, margin)
+            self._count(count, queried, changed, accepted, slow)
             # Restart where the episode is stuck, refine where it succeeded, ask the surrogates where it has moved.
-            success = met & asked
-            over = self._follow(count, met, success, affordable)
-            paid = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
-            reward[rows] = torch.where(self._on(paid), gained, 0)
+            success = hits & queried
+            over = self._follow(count, hits, success, affordable)
+            payable = (count.pending == 0) & (success | (self.counts.refining[self._host] == 0))
+            reward[rows] = torch.where(self._on(payable), gained, 0)
             if bool(over.any()):
-                ended, reached = self._on(over), self.outcomes.success[now.sample]
-                terminated[rows], truncated[rows] = ended & reached, ended & ~reached
+                finished, successes = self._on(over), self.outcomes.success[current.sample]
+                terminated[rows], truncated[rows] = finished & successes, finished & ~successes
                 self._end(over)
         return Step(self._observation(), reward, terminated, truncated)
 
@@ -287,7 +287,7 @@ class PatchSearch:
         changes = torch.where(count.refining > 0, changes.clamp_min(round(CLOSER * len(self.grid))), changes)
         return changes, (changes * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
-    def _propose(self, now: Slots, count: Counts, action: Action) -> Tensor:
+    def _propose(self, current: Slots, count: Counts, action: Action) -> Tensor:
         """(m, patches): the assignments that the action leads to."""
         rows, patches, device = self.rows, len(self.grid), self.alive.device
         free = count.pending == 0
@@ -296,13 +296,13 @@ class PatchSearch:
         add, remove, pair = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
         add = torch.where(torch.arange(add.shape[1], device=device) < self._on(widths)[:, None], add, -1)
         remove = torch.where(torch.arange(remove.shape[1], device=device) < self._on(removals * free)[:, None], remove, -1)
-        variants, scores = self._choose(now, add, pair[:, 0], widths)
+        variants, scores = self._choose(current, add, pair[:, 0], widths)
         # The patches of the best scores are changed; the action names them in the order of the policy.
         best = scores.argsort(dim=1, descending=True, stable=True)
-        chosen = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
-        chosen = torch.zeros_like(chosen).scatter(1, best, chosen)
-        add = torch.where(chosen & (variants != CLEAN), add, -1)
-        after = torch.cat([now.variant, torch.full_like(now.variant[:, :1], CLEAN)], 1)
+        selection = torch.arange(best.shape[1], device=device) < self._on(changes)[:, None]
+        selection = torch.zeros_like(selection).scatter(1, best, selection)
+        add = torch.where(selection & (variants != CLEAN), add, -1)
+        after = torch.cat([current.variant, torch.full_like(current.variant[:, :1], CLEAN)], 1)
         added = torch.zeros_like(after, dtype=torch.bool).scatter_(1, torch.where(add < 0, patches, add), True)
         remove = torch.where(added.gather(1, remove.clamp_min(0)), -1, remove)
         after.scatter_(1, torch.where(add < 0, patches, add), variants)
@@ -316,7 +316,7 @@ class PatchSearch:
         action[ADD][rows], action[REMOVE][rows] = add, remove
         return after
 
-    def _choose(self, now: Slots, patches: Tensor, pair: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose(self, current: Slots, patches: Tensor, pair: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
         """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
 
         `pair` (m,) is the pair of distortion and severity that the policy asks for, 0 for any. Only the first `widths` (m,)
@@ -324,60 +324,60 @@ class PatchSearch:
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
-        offered = min(self.rules.offers, len(self.inputs.variants))
+        size = min(self.rules.offers, len(self.inputs.variants))
         for width in sorted(set(widths.tolist()) - {0}):
-            at = self._on((widths == width).nonzero()[:, 0])
-            streams = Streams(now.streams[at])
+            index = self._on((widths == width).nonzero()[:, 0])
+            streams = Streams(current.streams[index])
             # Variants at random among those of the pair asked for; repeated if there are few.
-            fits = (pair[at, None] <= 0) | (self._pairs == pair[at, None])
-            offers = (streams.fold("offers").uniform(len(self._pairs)) + fits).topk(offered, 1).indices
+            fits = (pair[index, None] <= 0) | (self._pairs == pair[index, None])
+            offers = (streams.fold("offers").uniform(len(self._pairs)) + fits).topk(size, 1).indices
             offers = torch.where(fits.gather(1, offers), offers, offers[:, :1])
-            chance = streams.fold("variants").normal(width, offered)
-            state = self.rows[at], now.full[at], now.radius[at], now.visits[at]
-            chosen = self._predictions.choose(*state, patches[at, :width], offers, chance)
-            variants[at, :width], scores[at, :width] = chosen
+            chance = streams.fold("variants").normal(width, size)
+            state = self.rows[index], current.full[index], current.radius[index], current.visits[index]
+            selection = self._predictions.choose(*state, patches[index, :width], offers, chance)
+            variants[index, :width], scores[index, :width] = selection
         return variants, scores
 
-    def _ask(self, asked: Tensor, x: Tensor, logits: Tensor) -> Tensor:
+    def _ask(self, queried: Tensor, x: Tensor, logits: Tensor) -> Tensor:
         """(m, classes): the answers to the inputs x (m, *shape) that are asked about; the other rows of `logits` stay."""
-        if bool(asked.all()):
+        if bool(queried.all()):
             return self._oracle.scores(self._ids, x).to(logits.dtype)
-        if bool(asked.any()):
-            at = self._on(asked.nonzero()[:, 0])
-            logits = logits.index_copy(0, at, self._oracle.scores(self._ids[at], x[at]).to(logits.dtype))
+        if bool(queried.any()):
+            index = self._on(queried.nonzero()[:, 0])
+            logits = logits.index_copy(0, index, self._oracle.scores(self._ids[index], x[index]).to(logits.dtype))
         return logits
 
-    def _margin(self, now: Slots, logits: Tensor, x: Tensor) -> Tensor:
+    def _margin(self, current: Slots, logits: Tensor, x: Tensor) -> Tensor:
         """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
-        y, criterion = self._batch.y[now.sample], self._threat.criterion.select(now.sample)
-        return aimed(criterion.margin(logits, y, x), logits, y, now.aim)
+        y, criterion = self._batch.y[current.sample], self._threat.criterion.select(current.sample)
+        return aimed(criterion.margin(logits, y, x), logits, y, current.aim)
 
-    def _note_answer(self, now: Slots, count: Counts, x: Tensor, logits: Tensor) -> tuple[Slots, Tensor]:
+    def _note_answer(self, current: Slots, count: Counts, x: Tensor, logits: Tensor) -> tuple[Slots, Tensor]:
         """What was known before the step, that of the clean input included, and the margins of the answers."""
-        fresh, y = self._on(count.fresh > 0), self._batch.y[now.sample, None]
+        fresh, y = self._on(count.fresh > 0), self._batch.y[current.sample, None]
         lead = (logits - logits.gather(1, y)).scatter(1, y, -torch.inf)
-        margin = self._margin(now, logits, x)
+        margin = self._margin(current, logits, x)
         columns = {
-            "clean": torch.where(fresh[:, None], logits, now.clean),
-            "lead": torch.maximum(now.lead, lead),
-            "margin": torch.where(fresh, margin, now.margin),
-            "start": torch.where(fresh, margin, now.start),
+            "clean": torch.where(fresh[:, None], logits, current.clean),
+            "lead": torch.maximum(current.lead, lead),
+            "margin": torch.where(fresh, margin, current.margin),
+            "start": torch.where(fresh, margin, current.start),
         }
         self.slots.put(self.rows, **columns)
-        return replace(now, **columns), margin
+        return replace(current, **columns), margin
 
     def _learn(self, taught: Tensor, change: Tensor, effect: Tensor) -> None:
         """Teach the linear models what changes (m, *shape) brought, where an answer was asked for."""
         if bool(taught.any()):
-            at = self._on(taught.nonzero()[:, 0])
+            index = self._on(taught.nonzero()[:, 0])
             change = change.view(len(change), self.grid.channels, self.grid.places)
-            self.posterior.update(self.rows[at], change[at], effect[at])
+            self.posterior.update(self.rows[index], change[index], effect[index])
 
     def _accept(
         self,
-        now: Slots,
+        current: Slots,
         count: Counts,
-        asked: Tensor,
+        queried: Tensor,
         variant: Tensor,
         full: Tensor,
         x: Tensor,
@@ -389,34 +389,34 @@ class PatchSearch:
         Returns (m,) bool each, on the host: the criterion is met; the step was accepted; a window gained too little;
         another query can be paid.
         """
-        effect, later, anyhow = margin - now.margin, self._on(count.fresh == 0), self._on((count.anyhow > 0) & asked)
+        effect, later, anyhow = margin - current.margin, self._on(count.fresh == 0), self._on((count.anyhow > 0) & queried)
         accepted = (effect > 0) | self._on(count.pending > 0) | anyhow
 
         def kept(new: Tensor, old: Tensor) -> Tensor:
             return torch.where(accepted.view(-1, *[1] * (new.ndim - 1)), new, old)
 
-        edited = variant != now.variant
-        share = effect / (edited.sum(1).clamp_min(1) * now.start.abs().clamp_min(1e-6))
+        edited = variant != current.variant
+        share = effect / (edited.sum(1).clamp_min(1) * current.start.abs().clamp_min(1e-6))
         ends = self._on((count.fresh == 0) & (count.window + 1 >= WINDOW * self.rules.patience))
-        reached = kept(margin, now.margin)
+        successes = kept(margin, current.margin)
         self.slots.put(
             self.rows,
-            x=kept(x, now.x),
-            full=kept(full, now.full),
-            variant=kept(variant, now.variant),
-            logits=kept(logits, now.logits),
-            margin=reached,
-            mark=torch.where(ends, reached, now.mark),
-            visits=now.visits + edited,
-            gain=torch.where(edited, share[:, None], now.gain),
-            kept=now.kept + 0.1 * (accepted.float() - now.kept) * later,
+            x=kept(x, current.x),
+            full=kept(full, current.full),
+            variant=kept(variant, current.variant),
+            logits=kept(logits, current.logits),
+            margin=successes,
+            mark=torch.where(ends, successes, current.mark),
+            visits=current.visits + edited,
+            gain=torch.where(edited, share[:, None], current.gain),
+            kept=current.kept + 0.1 * (accepted.float() - current.kept) * later,
         )
-        met = margin > 0
-        self.outcomes.success[now.sample] |= met & ~later
-        slow = ends & (reached - now.mark < -LITTLE * reached)
-        return torch.stack([met, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
+        hits = margin > 0
+        self.outcomes.success[current.sample] |= hits & ~later
+        slow = ends & (successes - current.mark < -LITTLE * successes)
+        return torch.stack([hits, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
 
-    def _count(self, count: Counts, asked: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor) -> None:
+    def _count(self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor) -> None:
         """Count a step in the episodes that have seen their clean input."""
         later, patience = (count.fresh == 0).long(), self.rules.patience
         window = count.window + later
@@ -427,7 +427,7 @@ class PatchSearch:
             since=count.since + later,
             window=torch.where(window >= WINDOW * patience, 0, window),
             idle=idle,
-            asked=count.asked + later * asked,
+            asked=count.asked + later * queried,
             left=count.left - count.refining,
             anyhow=count.anyhow * ~accepted,
             moved=count.moved | (accepted & changed),
@@ -435,10 +435,10 @@ class PatchSearch:
             fresh=0,
         )
 
-    def _follow(self, count: Counts, met: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
+    def _follow(self, count: Counts, hits: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
         """Do what the answers ask for; (m,) bool: the episodes that are over."""
         host, counts, later = self._host, self.counts, count.fresh == 0
-        stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~met
+        stuck = (counts.idle[host] >= max(1, self.rules.patience)) & (count.refining == 0) & ~hits
         if self.rules.patience and bool(stuck.any()):
             self._lay_wholes(host[stuck])
         if bool((success & later).any()):
@@ -449,8 +449,8 @@ class PatchSearch:
             if len(due := host[(counts.looked[host] < 0) | moved]):
                 self._guide(due)
         counts.put(host, age=age + later)
-        at = self._on(later.nonzero()[:, 0])
-        self.slots.put(self.rows[at], streams=Streams(self.slots.streams[self.rows[at]]).fold("step").keys)
+        index = self._on(later.nonzero()[:, 0])
+        self.slots.put(self.rows[index], streams=Streams(self.slots.streams[self.rows[index]]).fold("step").keys)
         refining = counts.refining[host] > 0
         exhausted = torch.where(refining, counts.left[host] <= 0, age + later >= self.rules.steps)
         return exhausted | ~affordable | (success & ~refining)
@@ -469,16 +469,16 @@ class PatchSearch:
     def _note_success(self, host: Tensor) -> None:
         """Note assignments that met the criterion; with refinement, look for others at a smaller distance next."""
         rows = self._on(host)
-        now, clean, outcomes = self.slots.take(rows), self.inputs.x[rows], self.outcomes
-        sample, size = now.sample, self._threat.distance.size(now.x - clean)
+        current, clean, outcomes = self.slots.take(rows), self.inputs.x[rows], self.outcomes
+        sample, size = current.sample, self._threat.distance.size(current.x - clean)
         new = ~outcomes.success[sample]
         outcomes.steps[sample] = torch.where(new, self._on(self.counts.asked[host]), outcomes.steps[sample])
         outcomes.success[sample] = True
-        outcomes.variant[sample] = now.variant.to(torch.int16)
-        outcomes.eps[sample] = torch.minimum(size, now.radius)
-        outcomes.length[sample] = self._threat.distance.size(now.full - clean)
-        contribution = self._predictions.standing(rows, now.full, now.radius)[0]
-        outcomes.value[sample] = contribution / now.start.abs().clamp_min(1e-6)[:, None]
+        outcomes.variant[sample] = current.variant.to(torch.int16)
+        outcomes.eps[sample] = torch.minimum(size, current.radius)
+        outcomes.length[sample] = self._threat.distance.size(current.full - clean)
+        contribution = self._predictions.standing(rows, current.full, current.radius)[0]
+        outcomes.value[sample] = contribution / current.start.abs().clamp_min(1e-6)[:, None]
         outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine is None:
             self.counts.put(host, left=self.rules.remainder(self.counts.age[host]))
@@ -489,10 +489,10 @@ class PatchSearch:
     def _lay_wholes(self, host: Tensor) -> None:
         """Next inputs of stuck slots (m,): the whole input distorted where the budget allows it, or a restart."""
         while len(host):
-            done = self.counts.wholes[host] >= len(self._wholes)
-            if bool(done.any()):
-                self._restart(host[done])
-                host = host[~done]
+            complete = self.counts.wholes[host] >= len(self._wholes)
+            if bool(complete.any()):
+                self._restart(host[complete])
+                host = host[~complete]
                 continue
             numbers, rows = self._wholes[self.counts.wholes[host]], self._on(host)
             self.counts.wholes[host] += 1
@@ -513,49 +513,49 @@ class PatchSearch:
         self.slots.put(self._on(host), mark=-torch.inf, aim=-1)
         if bool(anew.any()):
             rows = self._on(host[anew])
-            now, clean, y = self.slots.take(rows), self.inputs.x[rows], self._batch.y[self.slots.sample[rows], None]
-            leader = now.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
-            tries = now.tries.scatter_add(1, leader, torch.ones_like(now.tries))
-            nearest = now.lead.topk(min(AIMS, now.lead.shape[1] - 1), dim=1).indices
+            current, clean, y = self.slots.take(rows), self.inputs.x[rows], self._batch.y[self.slots.sample[rows], None]
+            leader = current.logits.scatter(1, y, -torch.inf).argmax(1, keepdim=True)
+            tries = current.tries.scatter_add(1, leader, torch.ones_like(current.tries))
+            nearest = current.lead.topk(min(AIMS, current.lead.shape[1] - 1), dim=1).indices
             order = tries.gather(1, nearest) * nearest.shape[1] + torch.arange(nearest.shape[1], device=rows.device)
             aim = nearest.gather(1, order.argmin(1, keepdim=True))[:, 0]
-            self.slots.put(rows, x=clean, full=clean, variant=CLEAN, logits=now.clean, visits=0, tries=tries, aim=aim)
-        now = self.slots.take(self._on(host))
-        self.slots.put(self._on(host), margin=self._margin(now, now.logits, now.x))
+            self.slots.put(rows, x=clean, full=clean, variant=CLEAN, logits=current.clean, visits=0, tries=tries, aim=aim)
+        current = self.slots.take(self._on(host))
+        self.slots.put(self._on(host), margin=self._margin(current, current.logits, current.x))
 
     def _guide(self, host: Tensor) -> None:
         """Ask the surrogates where the episodes are."""
         rows = self._on(host)
-        now = self.slots.take(rows)
+        current = self.slots.take(rows)
         self.counts.put(host, looked=self.counts.age[host], moved=0)
-        weights = class_weights(lambda logits: self._margin(now, logits, now.x), now.logits, Streams(now.streams))
-        slopes = self._oracle.slopes(self._batch.ids[now.sample], now.x, weights)
+        weights = class_weights(lambda logits: self._margin(current, logits, current.x), current.logits, Streams(current.streams))
+        slopes = self._oracle.slopes(self._batch.ids[current.sample], current.x, weights)
         self.posterior.follow(rows, slopes.view(len(rows), -1, self.grid.channels, self.grid.places))
-        self.slots.put(rows, energy=self.posterior.energies(rows, self._prior.energies(now.content), self.grid))
+        self.slots.put(rows, energy=self.posterior.energies(rows, self._prior.energies(current.content), self.grid))
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
         rows, patches = self.rows, len(self.grid)
-        now, count = self.slots.take(rows), self.counts.take(self._host)
-        contribution, squares, price = self._predictions.standing(rows, now.full, now.radius)
+        current, count = self.slots.take(rows), self.counts.take(self._host)
+        contribution, squares, price = self._predictions.standing(rows, current.full, current.radius)
         removal = price[:, None] * squares - contribution
-        standing = now.variant != CLEAN
-        scale, total = now.start.abs().clamp_min(1e-6), squares.sum(1)
+        standing = current.variant != CLEAN
+        scale, total = current.start.abs().clamp_min(1e-6), squares.sum(1)
         dynamic = [
-            now.energy.log(),
+            current.energy.log(),
             standing.float(),
             squash(contribution / scale[:, None] * patches**0.5),
             squash(removal / scale[:, None] * patches**0.5),
             squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
-            now.visits.log1p(),
-            squash(now.gain * patches**0.5),
+            current.visits.log1p(),
+            squash(current.gain * patches**0.5),
         ]
-        whole = [
-            squash(now.margin / scale),
+        pictures = [
+            squash(current.margin / scale),
             self._on(count.age / self.rules.steps),
-            (total.sqrt() / now.radius.clamp_min(1e-12)).clamp_max(2),
+            (total.sqrt() / current.radius.clamp_min(1e-12)).clamp_max(2),
             standing.float().mean(1),
-            now.kept,
+            current.kept,
             scale.log(),
         ]
         free = self._on(count.pending == 0)[:, None]
@@ -565,7 +565,7 @@ class PatchSearch:
         features, allowed, most = mapped(
             lambda tensor: tensor.new_zeros(len(self.alive), *tensor.shape[1:]).index_copy(0, rows, tensor),
             (
-                {"patch": torch.cat([now.content, torch.stack(dynamic, 2)], 2), "whole": torch.stack(whole, 1)},
+                {"patch": torch.cat([current.content, torch.stack(dynamic, 2)], 2), "whole": torch.stack(pictures, 1)},
                 (free.expand(-1, patches), removable, free.expand(-1, self._options)),
                 tuple(map(self._on, most)),
             ),

@@ -155,18 +155,18 @@ class Posterior:
         Also (m,) each, in squared units: expected squares of the effects under the prior, and variances of the effects.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance).mul_(self.energy[rows, None])
-        own = (direction * change).sum((1, 2)).clamp_min(RIDGE)
+        energy = (direction * change).sum((1, 2)).clamp_min(RIDGE)
         if not self.slopes.shape[1]:
             question = change.flatten(1)
             factor = self._reduced(rows, question, direction.flatten(1))
-            return question, factor, own, ((factor * question).sum(1).clamp_min(0) + self._noise * own).clamp_min(RIDGE)
-        along = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
-        question = torch.cat([change.flatten(1), along], 1)
-        guided = (self._trust.mean * along.sum(1)).square() + self._trust.spike**2 * along.square().sum(1)
-        direction = torch.cat([direction.flatten(1), self._trust.spike**2 * along], 1)
+            return question, factor, energy, ((factor * question).sum(1).clamp_min(0) + self._noise * energy).clamp_min(RIDGE)
+        slope = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
+        question = torch.cat([change.flatten(1), slope], 1)
+        guided = (self._trust.mean * slope.sum(1)).square() + self._trust.spike**2 * slope.square().sum(1)
+        direction = torch.cat([direction.flatten(1), self._trust.spike**2 * slope], 1)
         factor = self._reduced(rows, question, direction)
-        noise = self._noise * (own + GUIDED * guided)
-        return question, factor, own + guided, ((factor * question).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
+        noise = self._noise * (energy + GUIDED * guided)
+        return question, factor, energy + guided, ((factor * question).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
         """The gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""
@@ -176,9 +176,9 @@ class Posterior:
 
     def energies(self, rows: Tensor, prior: Tensor, grid: PatchGrid) -> Tensor:
         """(m, patches): the energies of the `prior` with a share of the surrogates' that is as large as their trust."""
-        members, inside = patch_places(grid, rows.device)
+        members, valid = patch_places(grid, rows.device)
         square = self.slopes[rows].square().mean(2)
-        patch = (square[:, :, members] * inside).sum(3) / inside.sum(1)
+        patch = (square[:, :, members] * valid).sum(3) / valid.sum(1)
         patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
         trust = (self.coefficients[rows] / self._trust.mean).clamp(0, 1) * self._trust.energy / patch.shape[1]
         mixed = (1 - trust.sum(1, keepdim=True)) * prior + (trust[:, :, None] * patch).sum(1)
@@ -195,8 +195,8 @@ class Posterior:
         if not self.slopes.shape[1]:
             return
         state = self._taught[rows] + self.unit[rows, None] * self._prior[rows]
-        own, coefficients = state[:, : self._values], state[:, self._values :]
-        self.mean[rows] = own.view_as(self.mean[rows]) + torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
+        energy, coefficients = state[:, : self._values], state[:, self._values :]
+        self.mean[rows] = energy.view_as(self.mean[rows]) + torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
 
     def _reduced(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
         """(m, values): the covariance times the changes, from that of the prior times them; all (m, values)."""
@@ -275,20 +275,20 @@ class Predictions:
             offers: (m, offers) variants that are compared.
             chance: (m, k, offers) standard normal numbers.
         """
-        each = self.grid.members.shape[1] * self.grid.channels * offers.shape[1]
+        cost = self.grid.members.shape[1] * self.grid.channels * offers.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
         room = ROOM if rows.device.type == "cpu" else DEVICE_ROOM
-        width = max(1, min(patches.shape[1], room // each))
-        size = max(1, room // (each * width))
+        width = max(1, min(patches.shape[1], room // cost))
+        size = max(1, room // (cost * width))
         price = self.standing(rows, full, radius)[2]
-        chosen, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
+        choices, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
         for part in (slice(first, first + size) for first in range(0, len(rows), size)):
             state = rows[part], full[part], radius[part], price[part], visits[part], offers[part]
             for columns in (slice(start, start + width) for start in range(0, patches.shape[1], width)):
-                shown = patches[part, columns].clamp_min(0)
-                chosen[part, columns], scores[part, columns] = self._best(*state, shown, chance[part, columns])
-        still = (patches < 0) | (scores == -torch.inf)
-        return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
+                candidates = patches[part, columns].clamp_min(0)
+                choices[part, columns], scores[part, columns] = self._best(*state, candidates, chance[part, columns])
+        unusable = (patches < 0) | (scores == -torch.inf)
+        return torch.where(unusable, CLEAN, choices), torch.where(unusable, -torch.inf, scores)
 
     def _best(
         self,
@@ -301,16 +301,16 @@ class Predictions:
         patches: Tensor,
         chance: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        posterior, (members, inside) = self.posterior, patch_places(self.grid, rows.device)
-        every = torch.arange(len(rows), device=rows.device)
+        posterior, (members, valid) = self.posterior, patch_places(self.grid, rows.device)
+        all_rows = torch.arange(len(rows), device=rows.device)
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
         places = members[patches].transpose(1, 2)
         new = self.inputs.values(rows, offers, places[..., None], self.grid.channels)
-        clean, now = self._gather(self.inputs.x, rows, places)[..., None], self._gather(full, every, places)[..., None]
+        clean, current = self._gather(self.inputs.x, rows, places)[..., None], self._gather(full, all_rows, places)[..., None]
         energy = posterior.energy[rows[:, None, None], places][..., None]
-        new, old = new.sub_(clean), now - clean
+        new, old = new.sub_(clean), current - clean
         if not self._whole:
-            real = inside[patches].transpose(1, 2)[..., None]
+            real = valid[patches].transpose(1, 2)[..., None]
             new, old, energy = new * real[:, None], old * real[:, None], energy * real
         new, old = self._legal(new, radius), self._legal(old, radius)
         change = new - old

@@ -168,13 +168,13 @@ def train(
     def now(purpose: str, validation: Any = None) -> Agent:
         """The agent as it is."""
         costs.book(purpose)
-        spent = {"training_queries": dict(costs.queries), "surrogate_passes": dict(costs.passes), "validation": validation}
-        return replace(agent, about=about | spent)
+        expenses = {"training_queries": dict(costs.queries), "surrogate_passes": dict(costs.passes), "validation": validation}
+        return replace(agent, about=about | expenses)
 
     if candidates and not start:
-        chosen, about["surrogates"] = _choose(candidates, ledger, free, placement, rng.fold("selection"))
-        agent = replace(agent, surrogates=chosen)
-        tell(Report("surrogates", {"trained": len(candidates), "kept": len(chosen)}))
+        winner, about["surrogates"] = _choose(candidates, ledger, free, placement, rng.fold("selection"))
+        agent = replace(agent, surrogates=winner)
+        tell(Report("surrogates", {"trained": len(candidates), "kept": len(winner)}))
     costs.book("selection")
     if config.probes and not start:
         for report in _fit(agent.prior, ledger, placement, config, rng.fold("probes")):
@@ -326,10 +326,10 @@ def validate(
     players |= {CONTROL: replace(agent, surrogates=())} if agent.surrogates else {}
     queries, played = {}, {}
     for name, player in players.items():
-        placed = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
+        start = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
         following = oracle.follow(player.surrogates) if player.surrogates else oracle
-        played[name] = outcomes = run_episodes(following, batch, threat, placed, rng, player.policy(placed.choices))
-        queries[name] = (1 + torch.where(outcomes.success, outcomes.steps, placed.rules.steps)).double().cpu().numpy()
+        played[name] = outcomes = run_episodes(following, batch, threat, start, rng, player.policy(start.choices))
+        queries[name] = (1 + torch.where(outcomes.success, outcomes.steps, start.rules.steps)).double().cpu().numpy()
     for name, peer in (peers or {}).items():
         queries[name] = peer(rows).double().clamp_max(1 + placement.rules.steps).cpu().numpy()
     ratios = {name: ratio(queries[OWN], costs) for name, costs in queries.items() if name != OWN}
@@ -354,7 +354,7 @@ def _cause(
     strongest = tuple(placement.variants[number] for number in wholes(placement.variants).tolist())
     inputs = DistortedInputs(len(batch), threat.domain, strongest, batch.x.device)
     inputs.put(rows, batch.x, rng.fold("filters"))
-    sizes = [threat.distance.size(inputs.inputs(rows, torch.full_like(rows, at)) - batch.x) for at in range(len(strongest))]
+    sizes = [threat.distance.size(inputs.inputs(rows, torch.full_like(rows, index)) - batch.x) for index in range(len(strongest))]
     fills = torch.stack(sizes).amax(0) >= FULL * threat.eps
     if bool((fills[failed].float().mean() < 0.5).item()):
         return "strength"

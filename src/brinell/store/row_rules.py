@@ -58,34 +58,34 @@ def _find_violations(
         yield Violation(location, "the rows are not one for each sample of the run, ascending", np.zeros(0, np.int64))
         return
     column = {name: np.ma.getdata(getattr(rows, name)) for name in columns_of(rows)}
-    given = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in column}
+    present = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in column}
     index = np.searchsorted(clean.sample_id, ids)
     criterion = manifest.get("criterion", {})
     is_targeted, by_threshold = criterion.get("name") == "targeted", criterion.get("name") == "probability"
     reasons = manifest.get("failed", {}).get(model["name"], {}).get(str(stage["name"]), {})
     failed, outcome = np.isin(ids, sorted(map(int, reasons))), column["outcome"].astype(str)
-    broken, attacked, is_right = has_broken(rows), given["attacked"], column["clean_pred"] == column["label"]
+    broken, attacked, is_right = has_broken(rows), present["attacked"], column["clean_pred"] == column["label"]
     levels = [eps for eps in manifest["eps"] if eps > 0]
 
     rules = {
         "the row belongs to another model, attack or distance": (column["model"] != model["name"])
         | (column["attack"] != stage["name"])
         | (column["distance"] != manifest["distance"]),
-        "the row has a target class, or lacks one": ~failed & (given["target"] != is_targeted),
-        "a size is negative": np.any([given[name] & (column[name] < 0) for name in SIZES], axis=0),
+        "the row has a target class, or lacks one": ~failed & (present["target"] != is_targeted),
+        "a size is negative": np.any([present[name] & (column[name] < 0) for name in SIZES], axis=0),
         "a cost is negative": np.any([column[name] < 0 for name in (*COSTS, "seconds")], axis=0),
     }
     for name in ("label", "target", "clean_pred", "adv_pred", "quantised_pred"):
         least = np.where(failed, -1, 0) if name == "clean_pred" else 0
         is_class = (column[name] >= least) & (column[name] < model["classes"])
-        rules[f"the row's {name} is no class of the model"] = given[name] & ~is_class
+        rules[f"the row's {name} is no class of the model"] = present[name] & ~is_class
     for name in ("clean_confidence", "adv_confidence"):
         is_share = (column[name] >= 0) & (column[name] <= 1 + 1e-6)
-        rules[f"the row's {name} is no probability"] = given[name] & ~is_share
+        rules[f"the row's {name} is no probability"] = present[name] & ~is_share
     for name in ("adv_margin", "margin", *SIZES, "seconds", "unit"):
-        rules[f"the row's {name} is not finite"] = given[name] & ~np.isfinite(column[name])
+        rules[f"the row's {name} is not finite"] = present[name] & ~np.isfinite(column[name])
     for name in SUCCESS_COLUMNS:
-        rules[f"the row lacks {name}, or has it though no attack succeeded"] = given[name] != broken
+        rules[f"the row lacks {name}, or has it though no attack succeeded"] = present[name] != broken
 
     if is_clean:
         words = (Outcome.MET, Outcome.UNMET) if by_threshold else (Outcome.CORRECT, Outcome.MISCLASSIFIED)
@@ -95,8 +95,8 @@ def _find_violations(
         costs = np.any([column[name] != 0 for name in COSTS[1:]], axis=0)
         rules |= {
             "the row has an answer of a model that failed": failed & answered,
-            "the row's margin is that of a failed sample, or is missing": given["margin"] == failed,
-            "the row has the result or the cost of an attack": broken | attacked | given["queries_to_success"] | costs,
+            "the row's margin is that of a failed sample, or is missing": present["margin"] == failed,
+            "the row has the result or the cost of an attack": broken | attacked | present["queries_to_success"] | costs,
             "the sample is of the class of the criterion": of_class,
         }
     else:
@@ -121,11 +121,11 @@ def _find_violations(
             "the row's margin for the adversarial input is no success": broken
             & (column["adv_margin"] < 0)
             & (is_single and has_margin),
-            "the row states a crossed boundary, but a robust sample": ~broken & given["margin"] & (column["margin"] > 0),
+            "the row states a crossed boundary, but a robust sample": ~broken & present["margin"] & (column["margin"] > 0),
             "the row has a margin or a cost, although nothing was attacked": ~attacked
-            & (given["margin"] | np.any([column[name] != 0 for name in COSTS], axis=0)),
+            & (present["margin"] | np.any([column[name] != 0 for name in COSTS], axis=0)),
             "the row states an attack without a cost": attacked & ~failed & (forwards < 1),
-            "the row states a first success outside its queries": given["queries_to_success"]
+            "the row states a first success outside its queries": present["queries_to_success"]
             & ((queries > forwards) | (queries < 1) | ~broken),
         }
         if manifest["distance"] in SIZES:
@@ -133,7 +133,7 @@ def _find_violations(
             rules["the row states a perturbation larger than its budget"] = broken & (column[manifest["distance"]] > limit)
         for name in ("label", "clean_pred", "clean_confidence", "target", "unit"):
             first = getattr(clean, name)[index]
-            differs = (column[name] != np.ma.getdata(first)) & (given[name] | ~np.ma.getmaskarray(first))
+            differs = (column[name] != np.ma.getdata(first)) & (present[name] | ~np.ma.getmaskarray(first))
             rules[f"the row has another {name} than the first check"] = differs
     rules["the row's outcome contradicts its other values, or the manifest's reasons of failures"] = outcome != np.where(
         failed, str(Outcome.FAILED), expected

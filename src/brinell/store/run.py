@@ -114,8 +114,8 @@ class Run:
     def part(self, model: str, stage: str) -> Records:
         """The rows of a stage; none where it attacked nothing."""
         path = self._records_file(model, stage)
-        listed = path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {})
-        return parquet.read(path) if listed or path.exists() else NO_ROWS
+        is_listed = path.relative_to(self.path).as_posix() in (self.manifest.get("files") or {})
+        return parquet.read(path) if is_listed or path.exists() else NO_ROWS
 
     def groups(self, model: str, stage: str) -> Iterator[tuple[str, Records]]:
         """The groups of an unfinished stage that were attacked, by key, with their rows; damaged ones are attacked again."""
@@ -227,8 +227,8 @@ class Run:
             arrays: dict[str, Array] = {}
             members = samples[start : start + per_part]
             for key in sorted({holders[sample] for sample in members}):
-                held = {str(sample) for sample in members if holders[sample] == key}
-                arrays |= read_arrays(files[key], lambda name, held=held: name.partition("/")[0] in held)  # type: ignore[misc]
+                sample_names = {str(sample) for sample in members if holders[sample] == key}
+                arrays |= read_arrays(files[key], lambda name, sample_names=sample_names: name.partition("/")[0] in sample_names)  # type: ignore[misc]
             if arrays:
                 write_arrays(self.path / "arrays" / f"{self._files[model, stage]}-{number:04d}.safetensors", arrays)
         if len(records):

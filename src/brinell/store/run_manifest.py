@@ -231,7 +231,10 @@ class RunManifest(GrowingManifest):
 
     def _check_files(self) -> None:
         """Check that the files are those of the stages: rows of each first check, and of stages rows and arrays."""
-        facts = {"models": [{"name": model.name} for model in self.models], "stages": [{"name": one.name} for one in self.stages]}
+        facts = {
+            "models": [{"name": model.name} for model in self.models],
+            "stages": [{"name": stage.name} for stage in self.stages],
+        }
         files = stage_files(facts)
         allowed = {f"records/{name}.parquet" for name in files.values()}
         allowed |= {name for name in self.files if (match := ARRAYS.fullmatch(name)) and match[1] in files.values()}

@@ -63,12 +63,12 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
         ContractError: the first rule that is broken, in one line.
     """
     check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
-    name, known = f"{plugin.__name__}:", plugins.names("distance")
+    name, names = f"{plugin.__name__}:", plugins.names("distance")
     demand(name, plugin.family in ("minimal", "budgeted"), f"family is {plugin.family!r}, not minimal or budgeted")
-    demand(name, bool(plugin.distances & set(known)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
+    demand(name, bool(plugin.distances & set(names)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
     attack: Attack = plugin(**settings)
     check_settings(attack)
-    kinds, distances = [kind for kind in KINDS if kind in attack.domains], [each for each in known if each in attack.distances]
+    kinds, distances = [kind for kind in KINDS if kind in attack.domains], [each for each in names if each in attack.distances]
     rounds = range(max(len(kinds), len(distances)))
     compared = {(kinds[index % len(kinds)], distances[index % len(distances)]) for index in rounds}
     for kind, distance in itertools.product(kinds, distances):
@@ -87,17 +87,19 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
     _demand(attack, model.digest() == weights, "changed the weights of the model")
     asked = int(ledger.costs.forwards.sum() + ledger.confirmations.sum())
     _demand(attack, model.inputs_seen == asked, "called the model around the ledger")
-    declared, spent = attack.cost(model.classes), (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
-    rule = "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most".format(*spent, *declared)
-    _demand(attack, spent[0] <= declared[0] and spent[1] <= declared[1], rule)
+    declared, costs = attack.cost(model.classes), (int(ledger.costs.forwards.max()), int(ledger.costs.backwards.max()))
+    rule = "spent {} forwards and {} backwards on a sample and says that it costs {} and {} at most".format(*costs, *declared)
+    _demand(attack, costs[0] <= declared[0] and costs[1] <= declared[1], rule)
     for factor in (0.0, 0.95):
         rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
         _demand(attack, not ledger.fooled[run.factor == factor].any(), rule)
     _finds_what_it_must(attack, run, distance)
     if not compares:
         return
-    again = _attack(attack, kind, distance).ledger
-    equal = torch.equal(ledger.best.closest, again.best.closest) and torch.equal(ledger.costs.forwards, again.costs.forwards)
+    repetition = _attack(attack, kind, distance).ledger
+    equal = torch.equal(ledger.best.closest, repetition.best.closest) and torch.equal(
+        ledger.costs.forwards, repetition.costs.forwards
+    )
     _demand(attack, equal, "gave two results for the same samples and streams")
     for rows in torch.arange(len(batch)).flip(0).chunk(2):
         part = _attack(attack, kind, distance, rows=rows, size=5).ledger
@@ -143,8 +145,8 @@ def _attack(
     try:
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except Exception as error:
-        place, ours = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
-        failure = f"broke its contract {place}" if ours else f"failed {place} with {type(error).__name__}"
+        place, is_known = f"on {kind} inputs in {distance.name}", isinstance(error, BrinellError)
+        failure = f"broke its contract {place}" if is_known else f"failed {place} with {type(error).__name__}"
         raise ContractError(f"{type(attack).__name__} {failure}: {error}") from error
     return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]), factors)
 

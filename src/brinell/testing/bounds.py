@@ -240,8 +240,8 @@ def _repeats_itself(bound: Bound) -> None:
     labels, graph = net(x).argmax(1), trace(net, x)
     first, second = (_lower(bound, graph, _ball(x, 0.02, "linf"), labels) for _ in range(2))
     _demand(bound, torch.equal(first, second), "gave two bounds of the same balls")
-    alone = torch.cat([_lower(bound, graph, _ball(x[k : k + 1], 0.02, "linf"), labels[k : k + 1]) for k in range(ROWS)])
-    _demand(bound, torch.allclose(alone, first, rtol=1e-4, atol=1e-4), "gave other bounds when the batch was split")
+    singles = torch.cat([_lower(bound, graph, _ball(x[k : k + 1], 0.02, "linf"), labels[k : k + 1]) for k in range(ROWS)])
+    _demand(bound, torch.allclose(singles, first, rtol=1e-4, atol=1e-4), "gave other bounds when the batch was split")
 
 
 _RULES: tuple[Callable[[Bound], None], ...] = (

@@ -104,15 +104,15 @@ def _check(explainer: Explainer, kind: Kind, control: bool) -> None:
     rule(maps.shape == expected, f"gives maps of shape {tuple(maps.shape)}, not {expected}")
     rule(bool(torch.isfinite(maps).all()), "gives NaN or infinity")
     rule(torch.equal(maps, _maps(explainer, kind, batch)), "gave two maps of the same inputs")
-    alone = []
+    singles = []
     for index in (0, 3):
         single = Batch(ids=torch.zeros(1, dtype=torch.int64), x=batch.x[index : index + 1], y=batch.y[index : index + 1])
-        alone.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
-    equal = torch.allclose(torch.cat(alone), maps[[0, 3]], rtol=1e-3, atol=1e-4 * float(maps.abs().max()) + 1e-7)
+        singles.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
+    equal = torch.allclose(torch.cat(singles), maps[[0, 3]], rtol=1e-3, atol=1e-4 * float(maps.abs().max()) + 1e-7)
     rule(equal, "gave other maps when the batch was split")
     profile = maps.flatten(1, -2).mean(1) if AXES[kind] > 1 else maps
-    inside, outside = (torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band))
-    rule(control or bool((inside > outside).all()), "does not find the band that the class alone looks at")
+    in_band, outside = (torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band))
+    rule(control or bool((in_band > outside).all()), "does not find the band that the class alone looks at")
 
 
 def _problem(kind: Kind) -> tuple[Batch, Tensor]:

@@ -314,8 +314,8 @@ class Loop:
         if state.finished:
             self._choose_final_weights(good)
             if not good:
-                kept = f"the weights of step {state.best_step} are kept"
-                self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {kept}")
+                note = f"the weights of step {state.best_step} are kept"
+                self._note(f"{self._describe_failure(row, collapsed)}, at the last check; {note}")
             elif state.best_step == 0:
                 self._note(
                     "the training won nothing: no later weights held on more of the validation samples than those before it, "

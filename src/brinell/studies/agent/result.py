@@ -81,9 +81,9 @@ class AgentResult(ReportedResult):
         )
 
     def _surrogates(self) -> Table:
-        kept = sum(network.kept for network in self.surrogates)
+        count = sum(network.kept for network in self.surrogates)
         return Table(
-            title=f"Surrogates: {kept} of {counted(len(self.surrogates), 'network')} kept, "
+            title=f"Surrogates: {count} of {counted(len(self.surrogates), 'network')} kept, "
             f"{whole(sum(self.surrogate_passes.values()))} passes, which are no queries",
             columns=("width", "kernel", "accuracy", "correlation with the model", "from", "kept"),
             rows=[(one.width, one.kernel, one.accuracy, Measure(one.correlation), one.low, one.kept) for one in self.surrogates],

@@ -48,16 +48,16 @@ def carry_out(call: Call) -> AgentResult:
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    about = _train(call).about or {}
-    validation = about["validation"]
+    record = _train(call).about or {}
+    validation = record["validation"]
     return AgentResult(
         policy=str(call.out),
         surrogates=[
-            AgentSurrogate(**{name: facts[name] for name in AgentSurrogate.model_fields}) for facts in about["surrogates"]
+            AgentSurrogate(**{name: facts[name] for name in AgentSurrogate.model_fields}) for facts in record["surrogates"]
         ],
         command=_audit_command(call),
-        validation=validation and AgentValidation(verdict=verdict(about), warning=warning(about) or None, **validation),
-        **{name: about[name] for name in ("inputs", "training_queries", "surrogate_passes")},
+        validation=validation and AgentValidation(verdict=verdict(record), warning=warning(record) or None, **validation),
+        **{name: record[name] for name in ("inputs", "training_queries", "surrogate_passes")},
     )
 
 
@@ -188,11 +188,11 @@ def _surrogates(
 ) -> Iterator[TrainedSurrogate]:
     """Train surrogates on all data but the inputs by which they are chosen and validated."""
     reserve = positions[set_aside(len(positions)).start :]
-    rest = np.setdiff1d(np.arange(len(dataset)), reserve)
-    unreadable = unreadable_samples(dataset, rest.tolist())
+    training = np.setdiff1d(np.arange(len(dataset)), reserve)
+    unreadable = unreadable_samples(dataset, training.tolist())
     yield from train_surrogates(
         dataset,
-        np.array([position for position in rest.tolist() if position not in unreadable], dtype=np.int64),
+        np.array([position for position in training.tolist() if position not in unreadable], dtype=np.int64),
         reserve,
         classes,
         count=request.surrogates,
@@ -229,9 +229,9 @@ def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
 
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:
     """Write the policy with all that says how it was made."""
-    about: dict[str, Any] = {**(agent.about or {}), **digests, "brinell": VERSION, "request": request.model_dump(mode="json")}
-    about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
-    about[trust.MARK] = trust.make_mark(out, trust.request_text(about))
-    noted = replace(agent, about=about)
+    record: dict[str, Any] = {**(agent.about or {}), **digests, "brinell": VERSION, "request": request.model_dump(mode="json")}
+    record["training_queries"] = {"first_looks": first_looks} | record.get("training_queries", {})
+    record[trust.MARK] = trust.make_mark(out, trust.request_text(record))
+    noted = replace(agent, about=record)
     write_atomically(out, noted.save)
     return noted

@@ -86,11 +86,11 @@ class BenchmarkResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal, the data card and the CSV files."""
-        facts, (model,), reached = self.facts, self.models, self.outcomes[Outcome.REACHED]
+        facts, (model,), successes = self.facts, self.models, self.outcomes[Outcome.REACHED]
         outcomes = [(name.replace("_", " "), count) for name, count in self.outcomes.items() if count]
         trained = "an unknown number of" if facts.training_queries is None else f"{facts.training_queries:,}"
-        sentences = [f"{reached} of {counted(self.samples, 'sample')} have an input at which {facts.criterion}."]
-        if reached:
+        sentences = [f"{successes} of {counted(self.samples, 'sample')} have an input at which {facts.criterion}."]
+        if successes:
             sentences.append(
                 f"In the median it lies at an L2 distance of {short(self.median_l2)} with {short(self.median_patches)} distorted "
                 f"patches, and took {short(self.median_queries_to_success)} queries to find and "
@@ -136,7 +136,7 @@ class BenchmarkResult(FolderResult):
                     ],
                 ),
             ],
-            steps=[Step("Audit another model on the set.", "brinell audit --data bench:FOLDER --model MODEL")] * bool(reached),
+            steps=[Step("Audit another model on the set.", "brinell audit --data bench:FOLDER --model MODEL")] * bool(successes),
         )
 
     def write(self) -> Path:
@@ -174,14 +174,14 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
 
 def _median(values: Any) -> float | None:
     """The median of a column without its nulls; None if all are null."""
-    known = np.ma.compressed(values).tolist()
-    return float(median(known)) if known else None
+    numbers = np.ma.compressed(values).tolist()
+    return float(median(numbers)) if numbers else None
 
 
 def _level(rows: dict[str, Array], level: float) -> LevelResult:
     """Figures of one level."""
-    here = rows["level"] == level
-    inputs = {name: values[here & (rows["reached"] == True)] for name, values in rows.items()}  # noqa: E712
+    at_level = rows["level"] == level
+    inputs = {name: values[at_level & (rows["reached"] == True)] for name, values in rows.items()}  # noqa: E712
     count = len(inputs["level"])
 
     def share_right(wrong: Array) -> float | None:
@@ -192,7 +192,7 @@ def _level(rows: dict[str, Array], level: float) -> LevelResult:
     return LevelResult(
         level=level,
         inputs=count,
-        unreached=int(here.sum()) - count,
+        unreached=int(at_level.sum()) - count,
         accuracy=share_right(inputs["wrong"]),
         accuracy_quantised=share_right(inputs["wrong_quantised"]),
         adversarial=int(inputs["adversarial"].sum()) / count if count else None,

@@ -56,13 +56,13 @@ def make_plan(call: Call) -> BenchmarkPlan:
     attack: RLAB = plugins.build("attack", "rlab", settings)
     if attack.access > Access.SCORES:
         raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
-    opened: Plan = open_plan(call)
-    dataset, ids, (model,) = opened.dataset, opened.ids, opened.models.values()
+    audit_plan: Plan = open_plan(call)
+    dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
     domain, truth = dataset.domain.free, dataset.info.truth
     grid = attack.grid(domain)
     policy, metadata = choose_policy(request.policy, domain.kind), attack.agent(domain.kind).about
     plan = BenchmarkPlan(
-        **vars(opened)
+        **vars(audit_plan)
         | {
             "facts": BenchmarkFacts(
                 levels=levels,
@@ -132,15 +132,15 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     (model,), dataset = plan.models.values(), plan.dataset
     subject = open_task(dataset, model, plan.request.criterion, plan.ids[:1].tolist(), plan.device)
     hopeless = subject.hopeless(plan.ids.tolist())
-    kept = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
-    if not kept.any():
+    eligible = np.array([sample not in hopeless for sample in plan.ids.tolist()], dtype=bool)
+    if not eligible.any():
         raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
-    subject.criterion(plan.ids[kept][:1].tolist()).check(subject.model.classes)
+    subject.criterion(plan.ids[eligible][:1].tolist()).check(subject.model.classes)
     return replace(
         plan,
         models={subject.model.name: subject.model},
-        ids=plan.ids[kept],
-        labels=plan.labels[kept],
+        ids=plan.ids[eligible],
+        labels=plan.labels[eligible],
         criterion=subject.criterion,
         facts=plan.facts.model_copy(update={"criterion": f"the criterion {subject.text} is met"}),
     )

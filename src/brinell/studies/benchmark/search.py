@@ -138,7 +138,7 @@ class Search:
             "clean_wrong": clean["wrong"],
             **({"label": clean["label"], "clean_prediction": clean["prediction"]} if "label" in clean else {}),
         }
-        found = {
+        findings = {
             name: np.ma.MaskedArray(np.zeros(len(self.ids), kind), mask=True)
             for name, kind in (("queries_to_success", int), ("queries_to_refined", int), ("l2", float), ("patch_count", int))
         }
@@ -158,11 +158,11 @@ class Search:
                     if index in examples:
                         outcome[index] = Outcome.REACHED
                         # The first check, the agent's query of the clean input, and its steps.
-                        found["queries_to_success"][index] = 2 + steps
-                        found["queries_to_refined"][index] = refined[index]
-                        found["l2"][index] = examples[index]["l2"]
-                        found["patch_count"][index] = len(examples[index]["patches"])
-        return samples | found | {"queries": self._ledger.costs.forwards.cpu().numpy()}
+                        findings["queries_to_success"][index] = 2 + steps
+                        findings["queries_to_refined"][index] = refined[index]
+                        findings["l2"][index] = examples[index]["l2"]
+                        findings["patch_count"][index] = len(examples[index]["patches"])
+        return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
 
     def _select(self, rows: Tensor) -> tuple[Batch, Threat, Streams]:
         return self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
@@ -270,8 +270,8 @@ class Search:
             size: (k,) L2 distances of the adversarial examples.
         """
         if number == 0:
-            nothing = torch.full_like(paths.standing, CLEAN)
-            inputs = Graded(paths.clean, valid, nothing, torch.zeros_like(nothing, dtype=torch.float32))
+            clean = torch.full_like(paths.standing, CLEAN)
+            inputs = Graded(paths.clean, valid, clean, torch.zeros_like(clean, dtype=torch.float32))
             index, exact = inputs.reached.nonzero()[:, 0], self._clean[rows]
         else:
             inputs = paths.grade(number * size)

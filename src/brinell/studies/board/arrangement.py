@@ -140,8 +140,8 @@ def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
 def _task(key: str, entries: list[Entry]) -> Task:
     """A task with its entries in order; its words are those of a verified folder where there is one."""
     ranked = [entry for entry in entries if entry.figures.verified and entry.figures.ids and entry.robust and entry.robust.n]
-    others = sorted((entry for entry in entries if entry not in ranked), key=lambda e: (not e.figures.verified, e.figures.run))
-    first = (ranked or others)[0]
+    unranked = sorted((entry for entry in entries if entry not in ranked), key=lambda e: (not e.figures.verified, e.figures.run))
+    first = (ranked or unranked)[0]
     position = first.position if first.attacked is not None else first.certified_position
     folder, text = first.figures, first.figures.eps_text[position]
     order = _standing(ranked, text) if ranked else None
@@ -153,9 +153,9 @@ def _task(key: str, entries: list[Entry]) -> Task:
         slug=slug(f"{folder.data}-{folder.distance}-{text}", hashlib.blake2b(key.encode(), digest_size=4).hexdigest()),
         name=f"{folder.data}, {distance(folder.distance)} {text}{aimed}",
         eps=folder.eps[position],
-        entries=[*ranked, *others],
+        entries=[*ranked, *unranked],
         standing=order,
-        notes=list(_notes([*ranked, *others])),
+        notes=list(_notes([*ranked, *unranked])),
     )
 
 

@@ -67,9 +67,9 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         )
         result = verify(call)
     if result.problems:
-        first, more = result.problems[0], len(result.problems) - 1
+        first, further = result.problems[0], len(result.problems) - 1
         samples = f" (samples {', '.join(map(str, first.samples))})" if first.samples else ""
-        raise RequestError(f"{first.location}: {first.description}{samples}{f' and {more} more' * bool(more)}")
+        raise RequestError(f"{first.location}: {first.description}{samples}{f' and {further} more' * bool(further)}")
     verified = result.status == Status.PROVED
     with fitting(path):
         if study.verb != "audit":
@@ -121,8 +121,8 @@ def _of_rates(study: Study, path: Path, verified: bool) -> Figures:
     by_eps = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}
     certified, robust = by_eps.get("certified", {}), by_eps.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())
-    asked = parse_eps(request["eps"]) if request.get("eps") else None
-    texts = dict(zip(asked.values, asked.texts, strict=True)) if asked else {}
+    budget = parse_eps(request["eps"]) if request.get("eps") else None
+    texts = dict(zip(budget.values, budget.texts, strict=True)) if budget else {}
     smoothed = any(str(method).startswith("smoothing") for method in request.get("method") or ())
     return Figures(
         run=str(path),

@@ -56,14 +56,14 @@ class BoardResult(ReportedResult):
 
     def report(self) -> Report:
         """The verified and the refused folders: the terminal, and the frame of the first page."""
-        claims, refused = self.folders - self.verified, len(self.refused)
+        claims, refusals = self.folders - self.verified, len(self.refused)
         return Report(
             verb="board",
             title=self.title,
             subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} from {counted(self.folders, 'folder')}",
             sentences=[
                 f"{counted(self.verified, 'folder')} {_was(self.verified)} repeated with model and data, "
-                f"{counted(claims, 'folder')} {_was(claims)} not, and {counted(refused, 'folder')} {_was(refused)} refused.",
+                f"{counted(claims, 'folder')} {_was(claims)} not, and {counted(refusals, 'folder')} {_was(refusals)} refused.",
                 TRUST,
             ],
             blocks=[
@@ -185,7 +185,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
         notes=[Note("task", "note", note) for note in task.notes],
         links=[
             Link("all tasks", "../index.html"),
-            *(Link(other.name, f"{other.slug}.html") for other in siblings[:MOST_LINKS] if other is not task),
+            *(Link(sibling.name, f"{sibling.slug}.html") for sibling in siblings[:MOST_LINKS] if sibling is not task),
         ],
     )
 
@@ -279,12 +279,12 @@ def site_reports(
     result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]
 ) -> dict[str, Report]:
     """The pages of a site, by their paths without the ending."""
-    placed: dict[tuple[str, ...], list[tuple[Task, Entry]]] = {}
+    places: dict[tuple[str, ...], list[tuple[Task, Entry]]] = {}
     for task in tasks:
         for entry in task.entries:
-            placed.setdefault(entry.figures.identity, []).append((task, entry))
+            places.setdefault(entry.figures.identity, []).append((task, entry))
     pages = {"index": index_report(result, tasks, models)}
     pages |= {f"tasks/{task.slug}": task_report(task, tasks) for task in tasks}
     for identity, folders in models.items():
-        pages[model_address(identity).removesuffix(".html")] = model_report(folders, placed[identity])
+        pages[model_address(identity).removesuffix(".html")] = model_report(folders, places[identity])
     return pages

@@ -47,12 +47,12 @@ def carry_out(call: Call) -> BoardResult:
     if site.is_dir() and any(site.iterdir()) and not (site / CACHE).is_dir():
         raise RequestError(f"{site} is not empty and no board made it: choose another {option('out')}")
     outcomes = _examine_all(call, site, paths)
-    refused = [*missing, *(Refusal(run=str(path), why=outcome["why"]) for path, outcome in outcomes.items() if "why" in outcome)]
+    refusals = [*missing, *(Refusal(run=str(path), why=outcome["why"]) for path, outcome in outcomes.items() if "why" in outcome)]
     figures = [Figures.model_validate(entry) for outcome in outcomes.values() for entry in outcome.get("figures", ())]
-    return write_site(site, request.title, figures, refused)
+    return write_site(site, request.title, figures, refusals)
 
 
-def write_site(site: Path, title: str, figures: Sequence[Figures], refused: Sequence[Refusal]) -> BoardResult:
+def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]) -> BoardResult:
     """Write the pages and tables of a site that say something new, and delete those of what is no longer there."""
     tasks = arrange(figures)
     models: dict[tuple[str, ...], list[Figures]] = {}
@@ -65,7 +65,7 @@ def write_site(site: Path, title: str, figures: Sequence[Figures], refused: Sequ
         tasks=len(tasks),
         folders=len({folder.run for folder in figures}),
         verified=len({folder.run for folder in figures if folder.verified}),
-        refused=sorted(refused, key=lambda refusal: refusal.run),
+        refused=sorted(refusals, key=lambda refusal: refusal.run),
         written=0,
     )
     files = {".nojekyll": ""}

@@ -49,8 +49,8 @@ class Prover:
     def margins_without_change(self, x: Tensor, y: Tensor) -> Tensor:
         """(n,): the margins at inputs (n, *shape), positive where they are classified correctly."""
         scores = self.coarse.values(x.float().to(self.device))[-1].to(x.device)
-        others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
-        return (scores.gather(1, y[:, None])[:, 0] - others).double()
+        rivals = scores.scatter(1, y[:, None], -torch.inf).amax(1)
+        return (scores.gather(1, y[:, None])[:, 0] - rivals).double()
 
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""

@@ -125,8 +125,8 @@ def make_plan(call: Call) -> CertifyPlan:
             solvers.find_tool(command)
     texts = [text for value, text in zip(budgets.values, budgets.texts, strict=True) if value > 0]
     facts = CertifyFacts(eps=[0.0, *levels], eps_text=["0", *texts], run=None if run is None else digest(run / MANIFEST))
-    own: dict[str, Any] = {"levels": levels, "methods": methods, "answers": answers, "run": run, "facts": facts}
-    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **own)
+    fields: dict[str, Any] = {"levels": levels, "methods": methods, "answers": answers, "run": run, "facts": facts}
+    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **fields)
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
@@ -152,8 +152,8 @@ def _plan_smoothing(call: Call) -> CertifyPlan:
         raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
     smoothing.check_radius(max(radii))
     facts = CertifyFacts(eps=list(radii), eps_text=list(radii.values()))
-    own: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts}
-    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **own)
+    fields: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts}
+    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **fields)
     return replace(plan, models={f"smoothed {name}": model for name, model in plan.models.items()})
 
 
@@ -236,14 +236,14 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED
     outcome[~attacked.right], outcome[attacked.failed] = WRONG, FAILED
-    at = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
+    radius = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
     levels = np.array((0.0, *plan.levels))
     by_proof = (outcome == CERTIFIED) & (levels > 0)
-    return _rows(ids, labels, levels, outcome, by_proof, np.array(proofs.method), at, proofs.margin.numpy())
+    return _rows(ids, labels, levels, outcome, by_proof, np.array(proofs.method), radius, proofs.margin.numpy())
 
 
 def _rows(
-    ids: Array, labels: Array, levels: Array, outcome: Array, proven: Array, method: Array, at: Array, margin: Array
+    ids: Array, labels: Array, levels: Array, outcome: Array, proven: Array, method: Array, radius: Array, margin: Array
 ) -> Outcomes:
     """A row for each sample and budget, budgets of a sample together; budget 0 is the input without a change.
 
@@ -252,7 +252,7 @@ def _rows(
     """
     columns: dict[str, tuple[Array, Any]] = {
         "method": (method.astype(object), ""),
-        "proven_at": (at, np.nan),
+        "proven_at": (radius, np.nan),
         "margin": (margin, np.nan),
     }
     return rows.build(

@@ -127,8 +127,8 @@ class Questions:
         """The input (1, *shape) that a tool names, moved into budget and bounds by rounding at most; None if it lies outside."""
         x0, eps = self.x[sample].cpu(), self.levels[level]
         x = torch.tensor(values, dtype=torch.float32).reshape(x0.shape)
-        inside = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(*self.prover.domain.bounds(x0[None]))
-        return None if float((inside[0] - x).abs().max()) > NEAR * eps else inside
+        projection = (x0 + (x - x0).clamp(-eps, eps))[None].clamp(*self.prover.domain.bounds(x0[None]))
+        return None if float((projection[0] - x).abs().max()) > NEAR * eps else projection
 
 
 @dataclass(frozen=True)
@@ -281,15 +281,15 @@ def consult(
 
     open_samples = [k for k in range(len(first)) if first[k] - int(proofs.level[k]) > 1]
     broken = [k for k, x in examples.items() if 0 <= first[k] < len(questions.levels) and questions.holds(k, int(first[k]), x)]
-    refused = bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED  # first what is known
+    refusal = bool(open_samples and broken) and settle(broken[0], int(first[broken[0]])) == REFUSED  # first what is known
     for k in open_samples:
         low, high = int(proofs.level[k]), int(first[k])
-        while high - low > 1 and not refused:
+        while high - low > 1 and not refusal:
             middle = (low + high) // 2
             verdict = settle(k, middle)
-            refused = verdict == REFUSED
+            refusal = verdict == REFUSED
             low, high = (middle, high) if verdict == PROOF else (low, middle)
-    if refused:
+    if refusal:
         proofs.level, proofs.method, proofs.margin = before.level, before.method, before.margin
     return verdicts
 

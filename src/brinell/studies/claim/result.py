@@ -179,9 +179,9 @@ class ClaimResult(ReportedResult, ClaimingResult):
         )
         if self.certified is not None:
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
-        judged = [entry for entry in self.per_class if entry.robust.value is not None]
-        if len(judged) > 1:
-            worst = min(judged, key=lambda entry: (entry.robust.value or 0.0, entry.class_))
+        classes = [entry for entry in self.per_class if entry.robust.value is not None]
+        if len(classes) > 1:
+            worst = min(classes, key=lambda entry: (entry.robust.value or 0.0, entry.class_))
             yield f"The weakest class is {worst.name}, with {full_text(worst.robust)}."
 
     def _notes(self) -> Iterator[Note]:
@@ -221,11 +221,11 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
     def _card(self) -> str:
         """A model card of the Hugging Face hub: the metrics as YAML, which reads JSON, and the report."""
-        named = [("clean accuracy", self.clean), (f"robust accuracy, {self.distance} {self.eps_text}, attacked", self.robust)]
-        named += [(f"robust accuracy, {self.distance} {self.eps_text}, proven", self.certified)] if self.certified else []
+        figures = [("clean accuracy", self.clean), (f"robust accuracy, {self.distance} {self.eps_text}, attacked", self.robust)]
+        figures += [(f"robust accuracy, {self.distance} {self.eps_text}, proven", self.certified)] if self.certified else []
         metrics = [
             {"type": "accuracy", "name": name, "value": None if rate.value is None else round(100 * rate.value, 2)}
-            for name, rate in named
+            for name, rate in figures
         ]
         dataset = {"name": self.data, "type": self.data}
         index = [{"name": self.model, "results": [{"task": {"type": self.task}, "dataset": dataset, "metrics": metrics}]}]
@@ -236,8 +236,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
         """Figure, budget and date as a small SVG that stands alone."""
         subject = f"robust at {distance(self.distance)} {self.eps_text}"[:LONGEST]
         figure = percent(self.robust.value)
-        known = f"≤ {figure}" if self.certified is None else f"{percent(self.certified.value)} to {figure}"
-        right = f"{known}, {self.date}".replace("\u00a0", " ")[:LONGEST]
+        span = f"≤ {figure}" if self.certified is None else f"{percent(self.certified.value)} to {figure}"
+        right = f"{span}, {self.date}".replace("\u00a0", " ")[:LONGEST]
         label = escape(f"Brinell: {subject}: {right}; {self.n} samples, checks: {self.checks.verdict}")
         first, second = (round(LETTER * len(text)) + 16 for text in (subject, right))
         width, colour = first + second, "#3d5166" if self.checks.failed == 0 else "#7a5200"
@@ -252,7 +252,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
 
 def summarise(
-    folder: str, request: ClaimRequest, manifest: Mapping[str, Any], result: ModelResult, at: int, digest: str, repeat: str
+    folder: str, request: ClaimRequest, manifest: Mapping[str, Any], result: ModelResult, position: int, digest: str, repeat: str
 ) -> ClaimResult:
     """The claim about a model of a run.
 
@@ -261,7 +261,7 @@ def summarise(
         request: what was asked for.
         manifest: that of the run.
         result: the figures of the model.
-        at: position of the budget of the claim.
+        position: position of the budget of the claim.
         digest: digest of the run's manifest.
         repeat: the command that repeats the run.
     """
@@ -284,23 +284,23 @@ def summarise(
         data=data["name"],
         data_digest=data["digest"],
         distance=result.distance,
-        eps=result.eps[at],
-        eps_text=result.eps_text[at],
+        eps=result.eps[position],
+        eps_text=result.eps_text[position],
         criterion=result.criterion,
         domain=_domain(data),
         task=TASKS[data["domain"]["kind"]],
         n=result.n,
         clean=result.clean_accuracy,
-        robust=result.robust_accuracy[at],
-        certified=None if certified is None else certified[at],
+        robust=result.robust_accuracy[position],
+        certified=None if certified is None else certified[position],
         per_class=[
             ClassClaim(
                 class_=entry.class_,
                 name=entry.name,
                 n=entry.n,
                 clean=entry.clean,
-                robust=entry.robust[at],
-                certified=None if entry.certified is None else entry.certified[at],
+                robust=entry.robust[position],
+                certified=None if entry.certified is None else entry.certified[position],
             )
             for entry in result.per_class
         ],
@@ -337,8 +337,8 @@ def _untested(result: ModelResult, data: Mapping[str, Any], largest: str) -> Ite
     yield "Attacks stronger than those that ran, which may lower the robust accuracy: attacks prove nothing by failing."
     if result.certified is None:
         yield "Proofs: samples that no attack broke are inconclusive."
-    if left := int(data["total"]) - int(data["n"]):
-        yield f"{left:,} of {data['total']:,} samples of the data."
+    if missing := int(data["total"]) - int(data["n"]):
+        yield f"{missing:,} of {data['total']:,} samples of the data."
     if result.classes_without_samples:
         yield f"{result.classes_without_samples} of {len(data['classes'])} classes, which have no sample in the run."
     yield "Inputs from other sources than the test data, and drift in use."

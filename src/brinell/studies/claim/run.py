@@ -86,20 +86,20 @@ def open_result(folder: Path, place: Path | None = None) -> ClaimResult:
     manifest = LAYOUT.read(folder)
     request = parse_request(ClaimRequest, dict(manifest["request"]))
     (source,) = sources(place or folder, manifest)
-    run, result, at = _figures(request, source)
+    run, result, position = _figures(request, source)
     settings = parse_request(register.load("audit").request, dict(run.manifest["request"]))
     repeat = repetition_of(settings, register.load("audit"))
-    return summarise(str(folder), request, run.manifest, result, at, manifest["source"]["manifest"], repeat)
+    return summarise(str(folder), request, run.manifest, result, position, manifest["source"]["manifest"], repeat)
 
 
 def sources(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
     """The run of a claim: the folder around it or the one that it names, whose manifest has the digest that the claim holds."""
-    named = manifest["source"]
-    for place in (folder.absolute().parent, user_path(named["path"])):
-        if (place / MANIFEST).is_file() and digest(place / MANIFEST) == named["manifest"]:
+    origin = manifest["source"]
+    for place in (folder.absolute().parent, user_path(origin["path"])):
+        if (place / MANIFEST).is_file() and digest(place / MANIFEST) == origin["manifest"]:
             return [place]
     raise RequestError(
-        f"{folder} is a claim about {named['path']}, and no run there or around the claim has that manifest: put it back"
+        f"{folder} is a claim about {origin['path']}, and no run there or around the claim has that manifest: put it back"
     )
 
 

@@ -75,7 +75,7 @@ class Correlation(Result):
     """Number of models."""
 
 
-def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel]:
+def models_of(common: Common, standing: Standing, position: int) -> list[ComparedModel]:
     """Each model on the common samples; `at` is the position of the compared budget."""
     names = class_names(common.sides[0].manifest)
     models = []
@@ -85,7 +85,7 @@ def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel
             grid(side.records, side.manifest, side.model), labels=common.labels, clean=common.states[index, :, 0], eps=common.eps
         )
         classes = [
-            c.model_copy(update={"total_drop": minus(c.robust[at].value, c.clean.value)})
+            c.model_copy(update={"total_drop": minus(c.robust[position].value, c.clean.value)})
             for c in per_class(cells, common.states[index, :, 1:], names)
         ]
         models.append(
@@ -105,10 +105,10 @@ def models_of(common: Common, standing: Standing, at: int) -> list[ComparedModel
     return models
 
 
-def classes_of(models: Sequence[ComparedModel], common: Common, at: int) -> list[ComparedClass]:
+def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -> list[ComparedClass]:
     """Each class over the models that rate it."""
-    raters = _raters(common, at)
-    clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + at] == RIGHT
+    raters = _raters(common, position)
+    clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + position] == RIGHT
     right = clean.mean(0)
     ranked = [c.class_ for c in models[0].per_class if right[common.labels == c.class_].sum() >= ENOUGH]
     members = np.isin(common.labels, ranked)
@@ -136,21 +136,21 @@ def classes_of(models: Sequence[ComparedModel], common: Common, at: int) -> list
     return classes
 
 
-def _raters(common: Common, at: int) -> list[int]:
+def _raters(common: Common, position: int) -> list[int]:
     """The models whose order of the classes says something: those with a robust sample, or all if none has one."""
-    robust = (common.states[:, :, 1 + at] == RIGHT).any(1)
+    robust = (common.states[:, :, 1 + position] == RIGHT).any(1)
     return np.flatnonzero(robust | ~robust.any()).tolist()
 
 
-def correlation_of(models: Sequence[ComparedModel], at: int, rng: np.random.Generator) -> Correlation | None:
+def correlation_of(models: Sequence[ComparedModel], position: int, rng: np.random.Generator) -> Correlation | None:
     """The correlation of five models or more whose number of parameters is known; None where it has no value."""
-    known = [(model.robust[at].value or 0.0, float(model.parameters)) for model in models if model.parameters is not None]
-    robust, parameters = [value for value, _ in known], [value for _, value in known]
+    pairs = [(model.robust[position].value or 0.0, float(model.parameters)) for model in models if model.parameters is not None]
+    robust, parameters = [value for value, _ in pairs], [value for _, value in pairs]
     value, p = spearman(robust, parameters), spearman_test(robust, parameters, rng)
-    if len(known) < LEAST_CORRELATED or value is None or p is None:
+    if len(pairs) < LEAST_CORRELATED or value is None or p is None:
         return None
-    low, high = spearman_interval(value, len(known)) or (None, None)
-    return Correlation(value=value, low=low, high=high, p=p, n=len(known))
+    low, high = spearman_interval(value, len(pairs)) or (None, None)
+    return Correlation(value=value, low=low, high=high, p=p, n=len(pairs))
 
 
 def impossible(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:

@@ -99,7 +99,7 @@ class Comparison(ReportedResult, ClaimingResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         text, axis, two = self.eps_text[self.at], distance(self.distance), len(self.models) == 2
-        baseline, *others = self.models
+        baseline, *rivals = self.models
         changes = [_points(pair, self.at) for pair in self.pairs if pair.b == baseline.model]
         p_values = [PValue(pair.p_holm[self.at]) for pair in self.pairs if pair.b == baseline.model]
         order = sorted(range(len(self.classes)), key=lambda index: (self.classes[index].mean_drop or 0.0, index))
@@ -217,10 +217,10 @@ def _place(rank: Rank | None) -> Place | None:
     return None if rank is None else Place(rank.rank, rank.low, rank.high)
 
 
-def _points(comparison: CompareResult | ClassComparison, at: int) -> Points:
+def _points(comparison: CompareResult | ClassComparison, position: int) -> Points:
     if isinstance(comparison, ClassComparison):
-        return Points(comparison.difference[at], comparison.low[at], comparison.high[at])
-    rate = comparison.robust[at]
+        return Points(comparison.difference[position], comparison.low[position], comparison.high[position])
+    rate = comparison.robust[position]
     return Points(rate.difference, rate.low, rate.high)
 
 
@@ -275,15 +275,15 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
     common = align(sides)
     above = np.flatnonzero(common.eps > 0)
     texts = [common.texts[index] for index in above]
-    asked = None
-    if eps is not None and (asked := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
+    budget = None
+    if eps is not None and (budget := int(eps_index(common.eps[above], np.array([eps]))[0])) < 0:
         raise RequestError(f"{option('at')} is {eps:g}, which is no budget of all runs: choose one of {', '.join(texts)}")
     names = [side.model for side in sides]
     unique = [f"{side.run}: {side.model}" if names.count(side.model) > 1 else side.model for side in sides]
-    ranking = standing(unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, asked)
-    at = int(above[ranking.at])
-    models = models_of(common, ranking, at)
-    classes = classes_of(models, common, at)
+    ranking = standing(unique, common.states[:, :, 0], common.states[:, :, 1 + above], texts, budget)
+    position = int(above[ranking.at])
+    models = models_of(common, ranking, position)
+    classes = classes_of(models, common, position)
     p_values = [order_models(common.states[:, :, 1 + index]).p for index in range(len(common.eps))]
     return Comparison(
         folder=folder,
@@ -291,7 +291,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
         distance=str(sides[0].manifest["distance"]),
         eps=common.eps.tolist(),
         eps_text=common.texts,
-        at=at,
+        at=position,
         n=len(common.labels),
         models=models,
         standing=who_leads(ranking),
@@ -304,18 +304,18 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
             for second in range(first + 1, len(sides))
         ],
         classes=classes,
-        parameters=correlation_of(models, at, np.random.default_rng(seed)),
-        notes=[*common.notes, *_notes(sides, models, at), *impossible(len(models), classes, len(common.labels))],
+        parameters=correlation_of(models, position, np.random.default_rng(seed)),
+        notes=[*common.notes, *_notes(sides, models, position), *impossible(len(models), classes, len(common.labels))],
     )
 
 
-def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], at: int) -> Iterator[str]:
+def _notes(sides: Sequence[Side], models: Sequence[ComparedModel], position: int) -> Iterator[str]:
     """Checks that failed or were not made, once for all models that have the same; and models without a robust sample."""
     texts: dict[str, list[str]] = {}
     for side, model in zip(sides, models, strict=True):
         if text := caveat(checks_of(side.records, side.manifest, side.model)):
             texts.setdefault(text, []).append(model.model)
     yield from (f"{text}, for {listed(names)}" for text, names in texts.items())
-    broken = [model.model for model in models if not model.robust[at].k]
+    broken = [model.model for model in models if not model.robust[position].k]
     if 0 < len(broken) < len(models):
         yield f"no sample is robust on {listed(broken)}: the drops of its classes are its clean accuracy and count in no mean"

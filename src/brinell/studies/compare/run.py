@@ -37,11 +37,11 @@ def carry_out(call: Call) -> Comparison:
     request: CompareRequest = call.request
     _budget(request)
     runs, plan = _runs(request), _plan(call)
-    opened = [Run.open(user_path(run)).manifest for run in runs if run != AUDIT]
-    names = [*(plan.request.model if plan else ()), *(model["name"] for manifest in opened for model in manifest["models"])]
+    manifests = [Run.open(user_path(run)).manifest for run in runs if run != AUDIT]
+    names = [*(plan.request.model if plan else ()), *(model["name"] for manifest in manifests for model in manifest["models"])]
     if len(names) < 2:
         raise RequestError(f"a comparison needs two models or more, and {request.run[0]} has one, {names[0]}: name another")
-    folder = call.folder(request.data if plan else str(opened[0]["data"]["spec"]))
+    folder = call.folder(request.data if plan else str(manifests[0]["data"]["spec"]))
     LAYOUT.begin(folder, resume=call.resume)
     if not (folder / REQUEST).exists():  # keep the stored request of a resumed comparison, so another request is rejected
         write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))

@@ -242,7 +242,7 @@ class CorruptResult(FolderResult):
                 ),
                 Gallery(
                     title="What the corruptions look like",
-                    examples=[self._example(shown) for shown in self.shown],
+                    examples=[self._example(example) for example in self.shown],
                     text=f"One sample of each kind at severity {severities[-1]}, the kinds that cost {self.models[0]} most "
                     "first: where there is one, a sample that it gets right only without the corruption.",
                     open_examples=3,
@@ -266,20 +266,20 @@ class CorruptResult(FolderResult):
             notes=[Note("corruptions", "note", note) for note in self.notes],
         )
 
-    def _example(self, shown: Shown) -> Example:
+    def _example(self, example: Shown) -> Example:
         """Clean and corrupted pictures of a sample."""
-        arrays = read_arrays(Path(self.folder) / example_path(self.facts.kinds.index(shown.kind)))
+        arrays = read_arrays(Path(self.folder) / example_path(self.facts.kinds.index(example.kind)))
         domain = self.manifest["data"]["domain"]
         bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
-        answers = {"clean": shown.before, "corrupted": shown.after}
+        answers = {"clean": example.before, "corrupted": example.after}
         pictures = [
             Picture(
-                picture(arrays[name], domain["kind"], *bounds, title=f"sample {shown.sample_id}, {shown.label}, {name}"),
+                picture(arrays[name], domain["kind"], *bounds, title=f"sample {example.sample_id}, {example.label}, {name}"),
                 f"{name}: {answer}",
             )
             for name, answer in answers.items()
         ]
-        return Example(pictures=pictures, caption=f"{shown.kind}, class {shown.label}")
+        return Example(pictures=pictures, caption=f"{example.kind}, class {example.label}")
 
 
 def _in_percent(error: Error) -> Measure:
@@ -470,7 +470,7 @@ def _level(answers: Answers) -> Level:
 def _shown(folder: Folder[Answers], errors: _Errors, model: CorruptModel) -> list[Shown]:
     """The stored sample of each kind that changes any, with the answers of the first model."""
     names = folder.head()["classes"]
-    shown = []
+    example = []
     for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy):
         file = folder.path / example_path(errors.kinds.index(kind.kind))
         if not file.exists():
@@ -479,5 +479,5 @@ def _shown(folder: Folder[Answers], errors: _Errors, model: CorruptModel) -> lis
         clean, corrupted = errors.parts[model.model, CLEAN, 0], errors.parts[model.model, kind.kind, errors.severities[-1]]
         row = int(np.flatnonzero(clean.sample_id == sample)[0])
         label, before, after = (class_name(names, int(c[row])) for c in (clean.label, clean.pred, corrupted.pred))
-        shown.append(Shown(kind=kind.kind, sample_id=sample, label=label, before=before, after=after))
-    return shown
+        example.append(Shown(kind=kind.kind, sample_id=sample, label=label, before=before, after=after))
+    return example

@@ -160,7 +160,7 @@ def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, 
 
 def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, clean_pred: Array, pred: Array) -> None:
     """Write the first sample that the corruption makes the first model misclassify, or the first of all, for the page."""
-    lost = np.flatnonzero((clean_pred == plan.labels) & (pred != plan.labels))
-    index = int(lost[0]) if len(lost) else 0
+    errors = np.flatnonzero((clean_pred == plan.labels) & (pred != plan.labels))
+    index = int(errors[0]) if len(errors) else 0
     arrays = {"clean": x[index].cpu().numpy(), "corrupted": corrupted[index].cpu().numpy()}
     write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1]})

@@ -76,8 +76,8 @@ class DoctorResult(Result):
         for extra, purpose in self.purposes.items():
             brought = [package for package in self.packages if package.extra == extra]
             ready = bool(brought) and all(package.ready for package in brought)
-            what = ", ".join(map(_words, brought)) if ready else f"pip install 'brinell[{extra}]'"
-            yield f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({what})"
+            advice = ", ".join(map(_words, brought)) if ready else f"pip install 'brinell[{extra}]'"
+            yield f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({advice})"
 
 
 def _words(package: Package) -> str:

@@ -21,14 +21,14 @@ from brinell.engine.attack_names import CASCADES
 from brinell.engine.eps_grid import parse_eps
 
 
-def parse_about(about: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def parse_about(details: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """Values by key from texts KEY=VALUE: facts about a run that only its author knows.
 
     Raises:
         RequestError: another form, or a key that is none of `keys`.
     """
     values: dict[str, str] = {}
-    for pair in about:
+    for pair in details:
         key, equals, value = pair.partition("=")
         if not equals or key not in keys:
             raise RequestError(f"about is {pair!r}: write KEY=VALUE with a KEY of {', '.join(keys)}")
@@ -40,18 +40,18 @@ HUB_KEYS = ("dataset", "revision", "task", "url", "source", "user")
 """The benchmark on the hub and its revision, the name of the task, and the address, name and user of what is cited."""
 
 
-def hub_entry(result: ModelResult, manifest: Mapping[str, Any], about: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+def hub_entry(result: ModelResult, manifest: Mapping[str, Any], details: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     """The path of a model's file, its text, and what is missing from it.
 
     Args:
         result: the model's figures.
         manifest: of its run.
-        about: what the run cannot know, as KEY=VALUE with a KEY of `HUB_KEYS`.
+        details: what the run cannot know, as KEY=VALUE with a KEY of `HUB_KEYS`.
 
     Raises:
         RequestError: no benchmark is named, or a key that is unknown.
     """
-    stated = parse_about(about, HUB_KEYS)
+    stated = parse_about(details, HUB_KEYS)
     if not stated.get("dataset"):
         raise RequestError(f"an entry of the hub names a benchmark there: give it as {option('about', 'dataset=OWNER/NAME')}")
     task = stated.get("task", "robustness")
@@ -92,7 +92,7 @@ FLAGS = {"true": True, "false": False}
 
 
 def robustbench_entry(
-    result: ModelResult, manifest: Mapping[str, Any], eps: str | None, about: Sequence[str]
+    result: ModelResult, manifest: Mapping[str, Any], eps: str | None, details: Sequence[str]
 ) -> tuple[str, str, tuple[str, ...]]:
     """The path of an entry below model_info, its text, and what is missing from it.
 
@@ -100,7 +100,7 @@ def robustbench_entry(
         result: the model's figures.
         manifest: of its run.
         eps: the budget; the largest where none is named.
-        about: what the paper says, as KEY=VALUE.
+        details: what the paper says, as KEY=VALUE.
 
     Raises:
         RequestError: a norm, criterion or eps that the leaderboard has not, or a field that it has not.
@@ -111,7 +111,7 @@ def robustbench_entry(
         raise RequestError(
             f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
         )
-    stated = _about(about)
+    stated = _about(details)
     data = _dataset(str(manifest["data"]["name"]))
     text, robust = _budget(result, eps)
     facts: Mapping[str, Any] = next(model for model in manifest["models"] if model["name"] == result.model)
@@ -149,10 +149,10 @@ def robustbench_entry(
     return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
 
 
-def _about(about: Sequence[str]) -> dict[str, Any]:
+def _about(details: Sequence[str]) -> dict[str, Any]:
     """Fields of the paper, checked."""
     values: dict[str, Any] = {}
-    for key, value in parse_about(about, (*PAPER, "footnote")).items():
+    for key, value in parse_about(details, (*PAPER, "footnote")).items():
         if key == "additional_data" and value not in FLAGS:
             raise RequestError(f"additional_data is {value!r}: it is true or false")
         values[key] = FLAGS[value] if key == "additional_data" else value

@@ -140,8 +140,8 @@ def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:
         generator = Generator(domain, len(classes), latent=facts.latent, width=facts.width)
         classifier = Classifier(domain, len(classes), width=facts.width)
     for part, module in (("generator", generator), ("classifier", classifier)):
-        own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
-        module.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in own.items()}, assign=True)
+        part_tensors = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+        module.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in part_tensors.items()}, assign=True)
         module.eval().requires_grad_(False)
     return GenerativeModel(
         generator=generator, classifier=classifier, domain=domain, classes=classes, request=header.request, facts=facts

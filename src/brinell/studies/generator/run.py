@@ -133,14 +133,14 @@ class _Training:
             step += 1
             self._decay(min(1.0, self._share(step, time.perf_counter() - start)))
             critic, real = self._judge()
-            drawn = self._draw()
+            samples = self._draw()
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
                     raise ModelError(f"the training of the generator diverged: take another {option('seed')}")
                 note(
                     f"step {step}, {time.perf_counter() - start:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn "
-                    f"from real), classes named {100 * real:.0f} % of real and {100 * drawn:.0f} % of drawn inputs"
+                    f"from real), classes named {100 * real:.0f} % of real and {100 * samples:.0f} % of drawn inputs"
                 )
         self._recount()
         return step

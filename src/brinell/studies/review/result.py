@@ -148,9 +148,9 @@ class ReviewResult(FolderResult):
             StoppedError: they cannot be written.
         """
         digest, path = self.manifest["files"][PAIRS], Path(self.folder) / ANSWERS
-        known = load_answers(path, digest, self.trials, len(self.classes)) if path.exists() else []
+        earlier = load_answers(path, digest, self.trials, len(self.classes)) if path.exists() else []
         new = load_answers(file, digest, self.trials, len(self.classes))
-        last = {(answer.reviewer, answer.trial): answer for answer in (*known, *new)}
+        last = {(answer.reviewer, answer.trial): answer for answer in (*earlier, *new)}
         write_text(path, AnswerFile(review=digest, answers=[last[key] for key in sorted(last)]).model_dump_json())
 
     def write(self) -> Path:
@@ -290,10 +290,10 @@ def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Ans
 def judge_page(trials: Trials, clean: Array, changed: Array, classes: Sequence[str], digest: str) -> str:
     """HTML of the page that shows the pairs, which is not told the size of a change or which pictures are equal."""
     pairs = []
-    for left, *pair in zip(trials.changed_left.tolist(), clean, changed, strict=True):
+    for side, *pair in zip(trials.changed_left.tolist(), clean, changed, strict=True):
         pictures = [png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)) for picture in pair]
         # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
-        pairs.append({"pictures": pictures[::-1] if left else pictures, "marked": 0 if left else 1})
+        pairs.append({"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1})
     return html.render(Path(__file__).parent / JUDGE, classes=classes, review=digest, pairs=pairs)
 
 
@@ -306,10 +306,10 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
     trials, names, path = folder.rows, folder.head()["classes"], folder.path / ANSWERS
     digest = folder.manifest["files"].get(PAIRS, "")
     answers = load_answers(path, digest, len(trials), len(names)) if path.exists() else []
-    judged = np.array([answer.trial for answer in answers], int)
-    size, label = trials.eps[judged], trials.label[judged]
+    trial_numbers = np.array([answer.trial for answer in answers], int)
+    size, label = trials.eps[trial_numbers], trials.label[trial_numbers]
     differs = np.array([answer.differs for answer in answers], bool)
-    named = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
+    classes = np.array([-1 if answer.named is None else answer.named for answer in answers], int)
     return ReviewResult(
         **folder.head(),
         reviewers=sorted({answer.reviewer for answer in answers}),
@@ -324,7 +324,7 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
             # False alarms depend on the person and not on the class, so every curve uses all equal pairs.
             if (threshold := _threshold(*(values[(size == 0) | (label == number)] for values in (size, differs))))
         ],
-        by_size=_size_groups(size, named == label, differs),
+        by_size=_size_groups(size, classes == label, differs),
     )
 
 

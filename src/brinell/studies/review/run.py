@@ -77,8 +77,8 @@ def make_plan(call: Call) -> ReviewPlan:
         changed_left=rng.random(len(ids)) < 0.5,
     )
     pairs = {"clean": clean[order], "changed": changed[order]}
-    drawn = np.unique(ids)
-    return replace(plan, ids=drawn, labels=np.asarray(dataset.labels())[drawn], trials=trials, pairs=pairs)
+    unique_ids = np.unique(ids)
+    return replace(plan, ids=unique_ids, labels=np.asarray(dataset.labels())[unique_ids], trials=trials, pairs=pairs)
 
 
 def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:

@@ -96,31 +96,31 @@ class Repetition:
     """What rounding on another machine, or chance, left open, as clauses."""
 
     def __post_init__(self) -> None:
-        here = provenance.machine_facts(self.plan.device)
-        is_same = all(self.run.manifest.get(key) == here[key] for key in ("versions", "hardware"))
+        machine = provenance.machine_facts(self.plan.device)
+        is_same = all(self.run.manifest.get(key) == machine[key] for key in ("versions", "hardware"))
         self.is_exact = self.plan.device.type == "cpu" and is_same
         """True where the run states the libraries, the processor and the threads of this machine: every row comes out again."""
 
     def carry_out(self, folder: Path) -> None:
         """Carry the audit out in a folder, and compare its manifest."""
         recorded, command = self.run.manifest, str(self.run.manifest["command"])
-        again = run_audit(self.plan, folder, SilentProgress(), command=command, audit=partial(RepeatedAudit, self)).manifest
-        take_served(again, recorded)
-        self._compare_gallery(Run(folder, again))
+        repetition = run_audit(self.plan, folder, SilentProgress(), command=command, audit=partial(RepeatedAudit, self)).manifest
+        take_served(repetition, recorded)
+        self._compare_gallery(Run(folder, repetition))
         for name in self.drawn:
             if not self.is_exact or name in self.random:
-                self._settle_checks(name, again)
-        left = ("files", "failed", "extras")  # the digests are those of the files; the others are compared with the rows
-        first, second = ({key: value for key, value in one.items() if key not in left} for one in (recorded, again))
+                self._settle_checks(name, repetition)
+        exempt = ("files", "failed", "extras")  # the digests are those of the files; the others are compared with the rows
+        first, second = ({key: value for key, value in entry.items() if key not in exempt} for entry in (recorded, repetition))
         for manifest in (first, second):
             manifest["warnings"] = sorted(manifest["warnings"], key=lambda warning: (str(warning["model"]), warning["code"]))
         compare_json(MANIFEST, first, second, self.claims, self.comparison)
         if self.comparison.boundary > max(1, MOST_DEVIATIONS * self.replayed):
             self.comparison.note(MANIFEST, f"{self.comparison.boundary} of {self.replayed} rows come out differently")
 
-    def _compare_gallery(self, again: Run) -> None:
+    def _compare_gallery(self, repetition: Run) -> None:
         """Note clean inputs of the gallery that are not those of the data."""
-        stored, loaded = self.run.clean(), again.clean()
+        stored, loaded = self.run.clean(), repetition.clean()
         odd = [
             i
             for i in sorted(stored.keys() | loaded.keys())
@@ -129,41 +129,47 @@ class Repetition:
         if odd:
             self.comparison.note("arrays", "a clean input is not that of the data", odd)
 
-    def _settle_checks(self, name: str, again: dict[str, Any]) -> None:
+    def _settle_checks(self, name: str, repetition: dict[str, Any]) -> None:
         """Note checks that came out otherwise; where rounding or chance explains it, the recorded ones stand."""
         recorded, turned = self.run.manifest, set[str]()
-        first, second = ({check["code"]: check for check in one["checks"].get(name, [])} for one in (recorded, again))
+        first, second = ({check["code"]: check for check in entry["checks"].get(name, [])} for entry in (recorded, repetition))
         for code in sorted(code for code in first.keys() | second.keys() if first.get(code) != second.get(code)):
-            one, other = first.get(code), second.get(code)
-            if one is None or other is None or not _may_be(other, one, name in self.random):
+            entry, counterpart = first.get(code), second.get(code)
+            if entry is None or counterpart is None or not _may_be(counterpart, entry, name in self.random):
                 self.comparison.note(f"{name} checks", f"{code} comes out differently")
                 continue
-            turned |= {code} if one["passed"] != other["passed"] else set()
-            self.unsettled.append(f"{name}: the figure and the sentence of {code}; here {other['text']!r} comes out")
-        stated, made = ([warning for warning in one["warnings"] if warning["model"] == name] for one in (recorded, again))
-        texts = {check["text"] for check in first.values()} | {warning["text"] for warning in made}
-        codes, codes_again = ({warning["code"] for warning in warnings} - turned for warnings in (stated, made))
+            turned |= {code} if entry["passed"] != counterpart["passed"] else set()
+            self.unsettled.append(f"{name}: the figure and the sentence of {code}; here {counterpart['text']!r} comes out")
+        stated, remade = (
+            [warning for warning in entry["warnings"] if warning["model"] == name] for entry in (recorded, repetition)
+        )
+        texts = {check["text"] for check in first.values()} | {warning["text"] for warning in remade}
+        codes, codes_again = ({warning["code"] for warning in warnings} - turned for warnings in (stated, remade))
         if codes != codes_again or any(warning["text"] not in texts for warning in stated):
             self.comparison.note(f"{name} checks", "the warnings come out differently")
-        again["warnings"] = [*stated, *(warning for warning in again["warnings"] if warning["model"] != name)]
-        again["checks"][name] = recorded["checks"].get(name, [])
+        repetition["warnings"] = [*stated, *(warning for warning in repetition["warnings"] if warning["model"] != name)]
+        repetition["checks"][name] = recorded["checks"].get(name, [])
         if turned:
             self.unsettled.append(f"{name}: the repair of the gradients")
-            again["repairs"] = recorded.get("repairs", {})
+            repetition["repairs"] = recorded.get("repairs", {})
 
 
 def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
     """True if rounding on another machine, or the chance of a random model, explains another outcome of a check."""
-    (figure, limit), (other, other_limit) = ([check.get(key) for key in ("figure", "limit")] for check in (repeated, recorded))
-    if (figure is None, limit is None) != (other is None, other_limit is None):
+    (figure, limit), (counterpart, other_limit) = (
+        [check.get(key) for key in ("figure", "limit")] for check in (repeated, recorded)
+    )
+    if (figure is None, limit is None) != (counterpart is None, other_limit is None):
         return False
-    figure, limit, other, other_limit = (value or 0.0 for value in (figure, limit, other, other_limit))
+    figure, limit, counterpart, other_limit = (value or 0.0 for value in (figure, limit, counterpart, other_limit))
     if repeated["passed"] != recorded["passed"]:
         return repeated["code"] != Code.RANDOM and (is_random or abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0)
     texts = ([NUMBER.sub("#", str(check.get(key))) for key in ("text", "cause", "reason")] for check in (repeated, recorded))
     if len({tuple(text) for text in texts}) > 1:
         return is_random and repeated["passed"] is None
-    is_close = abs(figure - other) <= max(abs(figure), abs(limit)) / 2 and bool(np.isclose(limit, other_limit, rtol=TOLERANCE))
+    is_close = abs(figure - counterpart) <= max(abs(figure), abs(limit)) / 2 and bool(
+        np.isclose(limit, other_limit, rtol=TOLERANCE)
+    )
     return is_random or is_close
 
 
@@ -234,11 +240,11 @@ class RepeatedAudit(ModelAudit):
     def _answers_at_random(self, ids: Array) -> bool:
         """True if two answers to the same clean inputs differ. What the run says of it is not used."""
         try:
-            first, *others = (predict(self.audited.model, self.audited.load(ids), CHUNK) for _ in range(PROBE_LOOKS))
+            first, *repetitions = (predict(self.audited.model, self.audited.load(ids), CHUNK) for _ in range(PROBE_LOOKS))
         except BrinellError:
             return False
         scale = first.abs().max().clamp_min(1e-12) if len(first) else 1.0
-        return any(bool(((first - other).abs() > ANSWER_TOLERANCE * scale).any()) for other in others)
+        return any(bool(((first - counterpart).abs() > ANSWER_TOLERANCE * scale).any()) for counterpart in repetitions)
 
     def _compare_clean(self, recorded: Records, repeated: Records) -> None:
         """Note clean rows that differ by more than rounding or chance explains; then nothing is attacked."""
@@ -251,8 +257,8 @@ class RepeatedAudit(ModelAudit):
                 differs &= ~is_tie & ~self._leads(recorded, differs)
             self._note(CLEAN, f"column {name} comes out differently", ids[differs])
         if not self.is_random:
-            far = np.abs(values[0] - values[1]) > TOLERANCE * np.maximum(np.abs(values[1]), scale)
-            self._note(CLEAN, "column margin comes out differently", ids[far])
+            distant = np.abs(values[0] - values[1]) > TOLERANCE * np.maximum(np.abs(values[1]), scale)
+            self._note(CLEAN, "column margin comes out differently", ids[distant])
             shares = np.abs(recorded.clean_confidence - repeated.clean_confidence) > TOLERANCE
             self._note(CLEAN, "column clean_confidence comes out differently", ids[shares])
         self._stop_at_differences()
@@ -274,11 +280,11 @@ class RepeatedAudit(ModelAudit):
         if stage.name in self.source.skipped:
             return NO_ROWS
         recorded, before = self.recorded.part(self.name, stage.name), self._state_before(stage, state)
-        spared = self._check_turn(stage, before, recorded)
-        repeated = self._attack(stage, before, spared | ~self.drawn)
+        idle = self._check_turn(stage, before, recorded)
+        repeated = self._attack(stage, before, idle | ~self.drawn)
         deviates, is_near = self._compare(*self._align(recorded, repeated, stage), before)
         if deviates.any() and not self.is_random:
-            repeated = self._attack(stage, before, spared)
+            repeated = self._attack(stage, before, idle)
             deviates, is_near = self._compare(*self._align(recorded, repeated, stage), before)
         self._judge_drawn(stage, recorded, repeated, deviates, is_near)
         broken = np.flatnonzero(has_broken(recorded))
@@ -297,33 +303,33 @@ class RepeatedAudit(ModelAudit):
         index = np.searchsorted(self.plan.ids, recorded.sample_id[is_attacked])
         attacked[index] = True
         waits = stage.waits and not attacked.any() if self.is_random else self.checks.waits(stage)
-        spared = spared_samples(self.plan, stage, before, waits=waits)
+        idle = spared_samples(self.plan, stage, before, waits=waits)
         open_ = before.correct & (before.broken > 0)
-        wrong = attacked != (open_ & ~spared)
-        wrong |= np.isin(self.plan.ids, recorded.sample_id[~is_attacked]) != (open_ & spared & attacked.any())
+        wrong = attacked != (open_ & ~idle)
+        wrong |= np.isin(self.plan.ids, recorded.sample_id[~is_attacked]) != (open_ & idle & attacked.any())
         level = np.searchsorted(self.plan.levels, np.ma.getdata(recorded.attacked)[is_attacked])
         wrong[index] |= level != before.broken[index] - 1
         description = "the stage attacked or spared the sample, or its budget is another, than by the rows before it"
         self._note(stage.name, description, self.plan.ids[wrong])
         self._stop_at_differences()
-        return spared
+        return idle
 
-    def _attack(self, stage: Stage, before: State, spared: Array) -> Run:
+    def _attack(self, stage: Stage, before: State, idle: Array) -> Run:
         """A hidden folder with the rows of a stage on the samples that are not spared."""
         place = self.run.path / PARTS / f"again-{len(list((self.run.path / PARTS).glob('again-*')))}"
         scratch = Run(place, {**self.run.manifest, **{key: {} for key in ACCUMULATED}, "answers": self.run.manifest["answers"]})
         audited = AuditedModel(
             self.plan, self.source, self.audited.model, scratch, self.progress, self.audited.sizer, self.audited.surrogates
         )
-        AttackRun(audited, stage, before, spared, self.checks.gradient_models.get(stage.gradient, self.audited.model))()
+        AttackRun(audited, stage, before, idle, self.checks.gradient_models.get(stage.gradient, self.audited.model))()
         return scratch
 
     def _align(self, recorded: Records, repeated: Run, stage: Stage) -> tuple[Records, Records]:
         """The rows of the drawn samples that the run and its repetition attacked."""
-        again = repeated.part(self.name, stage.name)
-        ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, again)]
+        repetition = repeated.part(self.name, stage.name)
+        ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, repetition)]
         common = np.intersect1d(np.intersect1d(*ids), self.plan.ids[self.drawn])
-        first, second = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, again))
+        first, second = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, repetition))
         return first, second
 
     def _compare(self, recorded: Records, repeated: Records, before: State) -> tuple[Array, Array]:
@@ -333,19 +339,19 @@ class RepeatedAudit(ModelAudit):
         deviates = np.zeros(len(recorded), bool)
         for name in columns_of(recorded):
             if name in ("adv_margin", "margin", *SIZES, "adv_confidence"):
-                one, other = (np.ma.filled(getattr(side, name), 0).astype(float) for side in (recorded, repeated))
-                size_ = np.maximum(np.abs(one), np.ma.filled(recorded.broken, 0) * recorded.unit) if name in SIZES else scale
+                entry, counterpart = (np.ma.filled(getattr(side, name), 0).astype(float) for side in (recorded, repeated))
+                size_ = np.maximum(np.abs(entry), np.ma.filled(recorded.broken, 0) * recorded.unit) if name in SIZES else scale
                 size_ = np.ones(len(recorded)) if name == "adv_confidence" else size_
                 missing = np.ma.getmaskarray(getattr(recorded, name)) != np.ma.getmaskarray(getattr(repeated, name))
-                deviates |= missing | (np.abs(one - other) > TOLERANCE * size_)
+                deviates |= missing | (np.abs(entry - counterpart) > TOLERANCE * size_)
             elif name != "seconds":
                 deviates |= _differing(recorded, repeated, name)
         lead = np.maximum(np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0)))
         return deviates, ~_differing(recorded, repeated, "broken") | (lead <= NEAR * scale)
 
-    def _judge_drawn(self, stage: Stage, recorded: Records, again: Run, deviates: Array, is_near: Array) -> None:
+    def _judge_drawn(self, stage: Stage, recorded: Records, repetition: Run, deviates: Array, is_near: Array) -> None:
         """Note the drawn rows that differ by more than is explained, and other stored extras or reasons of failures."""
-        first, second = self._align(recorded, again, stage)
+        first, second = self._align(recorded, repetition, stage)
         for side, records in enumerate((first, second)):
             is_broken = has_broken(records)
             index = np.searchsorted(self.plan.ids, records.sample_id[is_broken])
@@ -357,15 +363,15 @@ class RepeatedAudit(ModelAudit):
         self.repetition.comparison.boundary += int((deviates & excused).sum())
         ids = second.sample_id
         self._note(stage.name, "the attack comes out differently", ids[deviates & ~excused])
-        legends = [run.legend(self.name, stage.name) for run in (self.recorded, again)]
+        legends = [run.legend(self.name, stage.name) for run in (self.recorded, repetition)]
         if len(ids) and legends[0] != legends[1]:
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
-        stated, found = (run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (self.recorded, again))
-        other = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample), found.get(sample))]
-        self._note(stage.name, "what the attack stores comes out differently", np.array(other))
-        stated, found = (run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (self.recorded, again))
-        other = [sample for sample in ids.tolist() if stated.get(str(sample)) != found.get(str(sample))]
-        self._note(stage.name, "the reason of a failure comes out differently", np.array(other))
+        stated, findings = (run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (self.recorded, repetition))
+        counterpart = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample), findings.get(sample))]
+        self._note(stage.name, "what the attack stores comes out differently", np.array(counterpart))
+        stated, findings = (run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (self.recorded, repetition))
+        counterpart = [sample for sample in ids.tolist() if stated.get(str(sample)) != findings.get(str(sample))]
+        self._note(stage.name, "the reason of a failure comes out differently", np.array(counterpart))
 
     def _judge_stored(self, stage: Stage, records: Records) -> None:
         """Note rows of broken samples whose stored input is missing, does not succeed, or shows another value."""
@@ -381,8 +387,8 @@ class RepeatedAudit(ModelAudit):
         x = torch.as_tensor(np.stack([stored[sample] for sample in ids.tolist()]), device=plan.device)
         x0, units = self.audited.load(ids), torch.as_tensor(records.unit[:, None], device=x.device)
         low, high = domain.bounds(x)
-        inside = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1).cpu().numpy()
-        self._note(stage.name, "the stored input leaves the bounds of the data", ids[~inside])
+        in_bounds = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1).cpu().numpy()
+        self._note(stage.name, "the stored input leaves the bounds of the data", ids[~in_bounds])
         levels = (units * torch.as_tensor(plan.levels, device=x.device)).float()
         level = level_of(size(plan.distance, x, x0), levels, plan.distance, domain).cpu().numpy()
         self._note(stage.name, f"the stored input is farther than eps in {plan.distance.name}", ids[level == levels.shape[1]])
@@ -391,14 +397,14 @@ class RepeatedAudit(ModelAudit):
         y = torch.as_tensor(records.label, device=x.device).long()
         target = None if plan.targeting is None else np.ma.getdata(records.target)
         criterion = make_criterion(target, x.device, self.source.reject, plan.threshold)
-        moved = torch.stack([criterion.margin(logits, y, x) for logits in answers.looks])
-        slack = (losses.rounding(answers.logits, y) + answers.chance(moved)).cpu().numpy()
+        margins = torch.stack([criterion.margin(logits, y, x) for logits in answers.looks])
+        slack = (losses.rounding(answers.logits, y) + answers.chance(margins)).cpu().numpy()
         margin = criterion.margin(answers.logits, y, x).cpu().numpy()
         self._note(stage.name, "the stored input is no success", ids[margin < -slack])
         eps = torch.as_tensor(np.ma.getdata(records.broken) * records.unit, dtype=torch.float32, device=x.device)
         limit = eps + tolerance(eps, plan.distance, domain)
-        within = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
-        rounded = torch.where(per_sample(within, x), quantise(x, x0, limit, plan.distance, domain), domain.round(x))
+        quantised = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
+        rounded = torch.where(per_sample(quantised, x), quantise(x, x0, limit, plan.distance, domain), domain.round(x))
         is_rough = plan.request.precision != "float32" or self.is_random
         confidence = losses.decision(answers.logits)[0].cpu().numpy()
         holds = {
@@ -410,7 +416,7 @@ class RepeatedAudit(ModelAudit):
             "adv_confidence": is_rough | (np.abs(records.adv_confidence - confidence) <= TOLERANCE),
             "adv_margin": is_rough | (np.abs(np.ma.filled(records.adv_margin, np.nan) - margin) <= ROUNDINGS * slack),
             "quantised_pred": self._answer(rounded, stage.eot).names(np.ma.filled(records.quantised_pred, 0)),
-            "quantised_within": (size(plan.distance, rounded, x0) <= limit).cpu().numpy() == within.cpu().numpy(),
+            "quantised_within": (size(plan.distance, rounded, x0) <= limit).cpu().numpy() == quantised.cpu().numpy(),
         }
         for name, is_true in holds.items():
             self._note(stage.name, f"column {name} is not what the stored input shows", ids[~np.ma.filled(is_true, False)])
@@ -435,14 +441,14 @@ def sign_chance(earlier: int, later: int) -> float:
 
 def _differing(first: Any, second: Any, name: str) -> Array:
     """(rows,) bool: rows with another value in a column, or that have one in only one of both."""
-    one, other = getattr(first, name), getattr(second, name)
-    missing, missing_again = np.ma.getmaskarray(one), np.ma.getmaskarray(other)
-    return np.asarray((missing != missing_again) | (~missing & (np.ma.getdata(one) != np.ma.getdata(other))))
+    entry, counterpart = getattr(first, name), getattr(second, name)
+    missing, missing_again = np.ma.getmaskarray(entry), np.ma.getmaskarray(counterpart)
+    return np.asarray((missing != missing_again) | (~missing & (np.ma.getdata(entry) != np.ma.getdata(counterpart))))
 
 
-def _same_extras(stated: Mapping[str, Array] | None, found: Mapping[str, Array] | None) -> bool:
-    stated, found = stated or {}, found or {}
-    return stated.keys() == found.keys() and not any(_differ(stated[name], found[name]) for name in found)
+def _same_extras(stated: Mapping[str, Array] | None, findings: Mapping[str, Array] | None) -> bool:
+    stated, findings = stated or {}, findings or {}
+    return stated.keys() == findings.keys() and not any(_differ(stated[name], findings[name]) for name in findings)
 
 
 def _differ(first: Array, second: Array) -> bool:

@@ -142,13 +142,13 @@ def content_of(path: Path) -> bytes:
 
 def compare_json(name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, place: str = "\0") -> None:
     """Compare two JSON values of a file; `place` is the path of the repetition, in place of which a folder names its own."""
-    for key, value, again in _json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
+    for key, value, repetition in _json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
         if not claims.covers(name, key):
-            comparison.note(name, f"{key} is {value}, and comes out as {again}")
+            comparison.note(name, f"{key} is {value}, and comes out as {repetition}")
 
 
 def _json_differences(
-    recorded: Any, repeated: Any, same: Callable[[Any, Any], bool], key: str = ""
+    recorded: Any, repeated: Any, equality: Callable[[Any, Any], bool], key: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """Keys under which two JSON values differ, and both values as short texts; a key that is not there is `missing`.
 
@@ -160,11 +160,11 @@ def _json_differences(
         for name in dict.fromkeys((*repeated, *recorded)):
             place = f"{key}.{name}" if key else str(name)
             if name in recorded and name in repeated:
-                yield from _json_differences(recorded[name], repeated[name], same, place)
+                yield from _json_differences(recorded[name], repeated[name], equality, place)
             else:
                 values = [abbreviate(side[name]) if name in side else "missing" for side in (recorded, repeated)]
                 yield place, values[0], values[1]
-    elif not same(recorded, repeated):
+    elif not equality(recorded, repeated):
         yield key, abbreviate(recorded), abbreviate(repeated)
 
 
@@ -194,16 +194,16 @@ def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: C
         if not claims.covers(name, column):
             first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
             is_float = pa.types.is_floating(repeated[column].type)
-            same = _same_number if is_float else lambda one, other: one == other
-            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not same(*pair)]
+            equality = _same_number if is_float else lambda one, other: one == other
+            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not equality(*pair)]
             plausible = partial(_are_among, [first[row] for row in rows], second, is_float=is_float)
             comparison.allow(name, f"column {column}", [samples[row] for row in rows], len(recorded), plausible)
 
 
-def _same_number(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one == other or (one != one and other != other) or abs(one - other) <= ATOL + RTOL * abs(other)
+def _same_number(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first == second or (first != first and second != second) or abs(first - second) <= ATOL + RTOL * abs(second)
 
 
 def _are_among(values: Sequence[Any], column: Sequence[Any], *, is_float: bool) -> bool:

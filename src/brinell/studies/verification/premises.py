@@ -51,7 +51,7 @@ class Fact(NamedTuple):
 
 
 def list_premises(
-    manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str], *, opened: bool = True
+    manifests: Sequence[Mapping[str, Any]], roles: Collection[str], digests: Collection[str], *, is_open: bool = True
 ) -> list[str]:
     """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
 
@@ -59,7 +59,7 @@ def list_premises(
         manifests: its manifest, then those of the audits in it, without what they claim.
         roles: `data` and `model`, as far as the person named them for this verification.
         digests: digests that the person knows.
-        opened: False where neither data nor models were opened, so that all are on trust.
+        is_open: False where neither data nor models were opened, so that all are on trust.
     """
     facts = list(dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, "")))
     digests_there = {fact.digest for fact in facts}
@@ -67,11 +67,11 @@ def list_premises(
         raise RequestError(
             f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(digests_there))}"
         )
-    reasons = {fact: fact.reason(roles, digests) if opened else "" for fact in facts}
+    reasons = {fact: fact.reason(roles, digests) if is_open else "" for fact in facts}
     trusted = [f"the {fact.text()} (digest {fact.digest})" for fact in facts if not reasons[fact]]
-    known = [f"the {fact.text()}: {reasons[fact]}" for fact in facts if reasons[fact]]
-    advice = f"; {WARNING}: name yours, or give digests that you know" if opened else ""
-    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *known]
+    clauses = [f"the {fact.text()}: {reasons[fact]}" for fact in facts if reasons[fact]]
+    advice = f"; {WARNING}: name yours, or give digests that you know" if is_open else ""
+    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *clauses]
 
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:

@@ -96,18 +96,18 @@ class VerifyResult(ReportedResult):
             **counts,
         )
 
-    def joined(self, other: "VerifyResult", prefix: str) -> "VerifyResult":
+    def joined(self, part: "VerifyResult", prefix: str) -> "VerifyResult":
         """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
-        status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (self.status, other.status))
-        located = [problem.model_copy(update={"location": f"{prefix}/{problem.location}"}) for problem in other.problems]
+        status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (self.status, part.status))
+        located = [problem.model_copy(update={"location": f"{prefix}/{problem.location}"}) for problem in part.problems]
         changes = {
             "status": status,
             "passed": status == Status.PROVED,
-            "verified_claims": [*self.verified_claims, *(f"{prefix}: {text}" for text in other.verified_claims)],
-            "unverified_claims": [*self.unverified_claims, *(f"{prefix}: {text}" for text in other.unverified_claims)],
+            "verified_claims": [*self.verified_claims, *(f"{prefix}: {text}" for text in part.verified_claims)],
+            "unverified_claims": [*self.unverified_claims, *(f"{prefix}: {text}" for text in part.unverified_claims)],
             "problems": [*self.problems, *located],
         }
-        counts = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "replayed", "deviations")}
+        counts = {name: getattr(self, name) + getattr(part, name) for name in ("rows", "replayed", "deviations")}
         return self.model_copy(update=changes | counts)
 
     def __bool__(self) -> bool:
@@ -125,7 +125,7 @@ class VerifyResult(ReportedResult):
             f"{self.rows:,} rows were compared, {self.predictions:,} clean predictions and {self.successes:,} adversarial inputs "
             f"judged again, {self.replayed:,} rows computed again."
         )
-        refused = f" Neither the model nor the data was used: {self.refusal}." if self.refusal else ""
+        notice = f" Neither the model nor the data was used: {self.refusal}." if self.refusal else ""
         problems = [f"{problem.location}: {problem.description}{_samples(problem)}" for problem in self.problems]
         kinds = (
             ("false", problems),
@@ -137,7 +137,7 @@ class VerifyResult(ReportedResult):
             verb="verify",
             title="Verification",
             subject=self.run,
-            sentences=[f"{ENDINGS[self.status]}.{refused}", *([counts] if self.rows else [])],
+            sentences=[f"{ENDINGS[self.status]}.{notice}", *([counts] if self.rows else [])],
             blocks=[
                 Table(
                     title="What was verified",

@@ -113,8 +113,8 @@ def _verify_alone(call: Call, study: Study, folder: Path, manifest: Mapping[str,
             _check_names(run, [model.name for model in models])
             plan = plan_audit(request, dataset=call.dataset(), models=models)
             return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures, replaced=replaced)
-        again = replace(call, study=study, request=request, options=study.options and study.options())
-        return _verify_study(again, folder, manifest, premises, signatures, replaced)
+        repeat = replace(call, study=study, request=request, options=study.options and study.options())
+        return _verify_study(repeat, folder, manifest, premises, signatures, replaced)
 
 
 def _verify_source(call: Call, folder: Path, digest: str) -> VerifyResult:
@@ -144,14 +144,14 @@ def _verify_study(
             _check_texts(folder, claims, comparison)
     else:
         with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
-            again = Path(directory) / "again"
-            quiet = replace(call, command=str(manifest.get("command")), out=again, progress=SilentProgress())
+            repeat = Path(directory) / "again"
+            quiet = replace(call, command=str(manifest.get("command")), out=repeat, progress=SilentProgress())
             if study.repeat is None:
                 study.resolve(study.run)(quiet)
             else:
                 study.resolve(study.repeat)(quiet, folder)
             with fitting(folder):
-                compare_folders(folder, again, claims, comparison)
+                compare_folders(folder, repeat, claims, comparison)
                 if not comparison.differences:
                     _check_texts(folder, claims, comparison)
     boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
@@ -185,7 +185,7 @@ def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> Ver
     return VerifyResult.of(
         path,
         comparison,
-        premises=list_premises([manifest], (), (), opened=False),
+        premises=list_premises([manifest], (), (), is_open=False),
         verified=[*signatures, "the files are those that the manifest lists, with its hashes", DERIVED],
         unverified=[FILES_ALONE if "version" not in reason else f"every figure, since {reason}"],
         claimed=claimed_names(claims.patterns),
@@ -231,19 +231,19 @@ def verify_run(
     except BrinellError:
         if not comparison.differences:
             raise
-    left = ["every figure, since something is false"] if comparison.differences else []
-    left += [
+    open_points = ["every figure, since something is false"] if comparison.differences else []
+    open_points += [
         f"{name}: the attacked samples, since none was to be repeated"
-        for name, drawn in repetition.drawn.items()
-        if repetition.attacked[name] > drawn == 0
+        for name, draws in repetition.drawn.items()
+        if repetition.attacked[name] > draws == 0
     ]
-    left += [f"{name}: exact rows and costs, since the model answers at random" for name in sorted(repetition.random)]
+    open_points += [f"{name}: exact rows and costs, since the model answers at random" for name in sorted(repetition.random)]
     return VerifyResult.of(
         run.path,
         comparison,
         premises=premises,
         verified=[*signatures, *_sentences(repetition)],
-        unverified=[*left, *repetition.unsettled, *_reasons(claims)],
+        unverified=[*open_points, *repetition.unsettled, *_reasons(claims)],
         claimed=claimed_names(claims.patterns),
         repeated=count != 0 or not any(repetition.attacked.values()),
         predictions=repetition.predictions,
@@ -263,19 +263,19 @@ def _sentences(repetition: Repetition) -> list[str]:
         DERIVED,
     ]
     for name, attacked in repetition.attacked.items():
-        drawn, tenth = repetition.drawn[name], max(1, round(0.1 * attacked))
-        single, several = (miss_probability(attacked, drawn, forged) for forged in (1, tenth))
-        missed = f"this misses {tenth} forged samples with probability {several:.2g}, and a single one with {single:.2g}"
+        draws, tenth = repetition.drawn[name], max(1, round(0.1 * attacked))
+        single, multiple = (miss_probability(attacked, draws, forged) for forged in (1, tenth))
+        missed = f"this misses {tenth} forged samples with probability {multiple:.2g}, and a single one with {single:.2g}"
         if name in repetition.random:
             missed = "up to 9 forged ones among them, or more that answers leave open, pass for chance"
-        if drawn:
-            sentences.append(f"{name}: {drawn} of {attacked} attacked samples were attacked again; {missed}")
+        if draws:
+            sentences.append(f"{name}: {draws} of {attacked} attacked samples were attacked again; {missed}")
     return sentences
 
 
-def miss_probability(samples: int, drawn: int, forged: int) -> float:
+def miss_probability(samples: int, draws: int, forged: int) -> float:
     """Probability that none of `forged` false samples, of `samples`, is among the `drawn` ones."""
-    return comb(samples - forged, drawn) / comb(samples, drawn) if forged <= samples else 0.0
+    return comb(samples - forged, draws) / comb(samples, draws) if forged <= samples else 0.0
 
 
 def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
@@ -287,8 +287,8 @@ def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = Non
     nested = [path.parent.name for path in folder.glob(f"*/{MANIFEST}")] if study.verb == LAYOUT.verb else []
     names = [f"{MANIFEST}:request.{name}" for name in replaced or {}]
     names += [f"{MANIFEST}:{key}" for key in ("cell", "*.spec", "data.name")] if replaced else []
-    own = dict.fromkeys(names, "the names of models and data that you replaced")
-    return Claims({**CLAIMED, **dict(study.claimed), **own, **{f"{name}/*": "the folders in it" for name in nested}})
+    defaults = dict.fromkeys(names, "the names of models and data that you replaced")
+    return Claims({**CLAIMED, **dict(study.claimed), **defaults, **{f"{name}/*": "the folders in it" for name in nested}})
 
 
 def _reasons(claims: Claims) -> list[str]:
@@ -364,15 +364,15 @@ def _without_claims(study: Study, folder: Path, manifest: Mapping[str, Any]) -> 
 def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
     replaced: dict[str, Any] = {}
-    for name, given in (("model", list(options.model)), ("data", options.data)):
-        if not given:
+    for name, stated in (("model", list(options.model)), ("data", options.data)):
+        if not stated:
             continue
         if name not in study.request.model_fields:
             raise RequestError(f"brinell {study.verb} has no setting {name}: leave out {option(name)}")
-        several = isinstance(values.get(name), list | tuple)
-        if isinstance(given, list) and not several and len(given) > 1:
+        multiple = isinstance(values.get(name), list | tuple)
+        if isinstance(stated, list) and not multiple and len(stated) > 1:
             raise RequestError(f"brinell {study.verb} has one model: give {option(name)} once")
-        replaced[name] = given if several or isinstance(given, str) else given[0]
+        replaced[name] = stated if multiple or isinstance(stated, str) else stated[0]
     return replaced
 
 
@@ -388,10 +388,10 @@ def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> No
             )
 
 
-def _check_names(run: Run, given: Sequence[str]) -> None:
+def _check_names(run: Run, stated: Sequence[str]) -> None:
     """Refuse models of other names than those of a run."""
     names = [str(entry["name"]) for entry in run.manifest["models"]]
-    if given and list(given) != names:
+    if stated and list(stated) != names:
         raise RequestError(
-            f"{run.path} contains {', '.join(names)}, but the call gives {', '.join(given)}: pass the models of the run"
+            f"{run.path} contains {', '.join(names)}, but the call gives {', '.join(stated)}: pass the models of the run"
         )
