@@ -9,7 +9,7 @@ from approval import approve, page_text, terminal_of
 from brinell.core.intervals import wilson
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
-from brinell.store import rows
+from brinell.store import parquet, rows
 from brinell.store.files import write_arrays
 from brinell.studies.result import Folder
 from brinell.studies.unrestricted import UnrestrictedRequest
@@ -22,6 +22,7 @@ from brinell.studies.unrestricted.result import (
     UnrestrictedFacts,
     example_file,
     example_name,
+    sentences,
     summarise,
 )
 
@@ -78,7 +79,7 @@ def test_the_sentence_says_what_the_tables_say(subtests):
             summary = summarise(folder_of(*group, judges=judges))
             total = summary.results[0].total
             assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
-            text = " ".join(summary.model_copy(update={"shown": []}).report().sentences)
+            text = " ".join(sentences(summary))
             assert f"it errs on {total.adversarial.k} of {total.clear.k} clear plain samples" in text
             assert ("every judge" in text) == bool(judges) and (f"on {total.contested.k} while" in text) == bool(
                 total.contested.k
@@ -177,6 +178,7 @@ def test_what_is_shown(unrestricted_run, tmp_path):
     folder = folder_of(*groups, path=tmp_path, models=("m", "net"), judges=("ann", "bob"), noise=0.25)
     write_arrays(tmp_path / example_file(0), arrays)
     (tmp_path / "manifest.json").write_text(json.dumps(folder.manifest))
+    parquet.write_table(tmp_path / "rows.parquet", parquet.to_table(folder.rows))
     summary = summarise(folder)
     report = summary.report()
     texts = [terminal_of(summary, unrestricted_run), page_text(page(report)), *csv_files(report).values()]

@@ -21,8 +21,9 @@ from brinell.manifest import Content, Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
-from brinell.store import rows
+from brinell.store import parquet, rows
 from brinell.store.files import read_arrays
+from brinell.store.table import ROWS
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.unrestricted import UnrestrictedRequest
 
@@ -222,17 +223,6 @@ class VariantResult(Result):
     """Queries and sizes."""
 
 
-class Shown(Result):
-    """An error of a model that the page shows."""
-
-    attempt: int
-    """Number of the attempt, by which its file is found."""
-    caption: str
-    """Class, model and search, and what judges see in place of the class."""
-    pictures: dict[str, str]
-    """Captions of the plain sample, the last input and the nearest training samples, by their names in the file."""
-
-
 class UnrestrictedResult(FolderResult):
     """What `brinell unrestricted --json` prints."""
 
@@ -244,19 +234,16 @@ class UnrestrictedResult(FolderResult):
     """Limits of the figures."""
     results: list[VariantResult]
     """Every model under every variant."""
-    shown: list[Shown]
-    """Errors with their pictures: of each class, model and variant one before a second of any, adversarial examples first."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        witnesses = "the auxiliary classifier and every judge see" if self.facts.judges else "the auxiliary classifier sees"
         return Report(
             verb="unrestricted",
             title=f"Generated inputs against {listed(self.models)}",
             subject=f"{counted(self.attempts, 'attempt')}; distances to {self.data}; judges: "
             f"{', '.join(self.facts.judges) or 'none'}",
-            sentences=list(_sentences(self, witnesses)),
-            blocks=list(_blocks(self, witnesses)),
+            sentences=list(sentences(self)),
+            blocks=list(_blocks(self)),
             notes=[Note("class", "warn" if number else "note", text) for number, text in enumerate(self.warnings)],
             provenance=[("generator", Code(self.facts.generator.digest))],
         )
@@ -281,7 +268,6 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
         attempts=results[0].total.attempts,
         warnings=list(_warnings(folder.facts, results)),
         results=results,
-        shown=_shown(table, judges, head["classes"]),
     )
 
 
@@ -372,29 +358,13 @@ def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterato
         yield f"{which} clear: train a better generator for more meaningful results."
 
 
-def _shown(table: Answers, judges: Array, names: list[str]) -> list[Shown]:
-    """The errors that the page shows."""
-    ranks: Counter[tuple[str, str, int]] = Counter()
-    errors: list[tuple[int, Shown]] = []
-    for row in (row for outcome in ERRORS for row in np.flatnonzero(table.outcome == outcome).tolist()):
-        attempt, model, variant, intended = (getattr(table, name)[row] for name in ("attempt", "model", "variant", "intended"))
-        group = str(model), str(variant), int(intended)
-        pred, *dissenting = (class_name(names, int(k)) for k in (table.pred[row], *sorted({*judges[row]} - {intended})))
-        pictures = {
-            example_name(attempt): "plain",
-            example_name(attempt, model, variant): f"{pred}, {percent(table.confidence[row], 0)}",
-            f"reference/{table.l2_same_at[row]}": f"nearest of {class_name(names, intended)}: {short(table.l2_same[row])}",
-            f"reference/{table.l2_other_at[row]}": f"nearest other: {short(table.l2_other[row])}",
-        }
-        caption = f"class {class_name(names, intended)}, {model}, {variant}"
-        caption += f"; a judge sees {listed(dissenting)}" if dissenting else ""
-        errors.append((ranks[group], Shown(attempt=int(attempt), caption=caption, pictures=pictures)))
-        ranks[group] += 1
-    return [shown for _, shown in sorted(errors, key=lambda error: error[0])[:SHOWN]]
+def _witnesses(result: UnrestrictedResult) -> str:
+    return "the auxiliary classifier and every judge see" if result.facts.judges else "the auxiliary classifier sees"
 
 
-def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
-    """The success of the searches, for each model and variant with a clear attempt; `witnesses` says who sees the class."""
+def sentences(result: UnrestrictedResult) -> Iterator[str]:
+    """The success of the searches, for each model and variant with a clear attempt."""
+    witnesses = _witnesses(result)
     clear = [variant for variant in result.results if variant.total.clear.k]
     if not clear:
         yield "No plain sample is clear: no other classifier sees its intended class, so nothing can be said about the models."
@@ -407,12 +377,13 @@ def _sentences(result: UnrestrictedResult, witnesses: str) -> Iterator[str]:
             f"errs on {total.adversarial.k} of {counted(total.clear.k, 'clear plain sample')} while {witnesses} the intended "
             f"class{contested}{plain}."
         )
-    if result.shown:
+    if any(variant.total.adversarial.k + variant.total.contested.k for variant in clear):
         yield "Whether these inputs still show their class is for a person to judge: look at the examples."
 
 
-def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
+def _blocks(result: UnrestrictedResult) -> Iterator[Block]:
     """Tables and pictures of a result."""
+    witnesses = _witnesses(result)
 
     def table(title: str, items: Callable[[VariantResult], Iterable[Result]], fields: Iterable[str], **more: Any) -> Table:
         """A table with a row for each item of each model and search, whose columns are fields of the items."""
@@ -481,29 +452,47 @@ def _blocks(result: UnrestrictedResult, witnesses: str) -> Iterator[Block]:
 
 
 def _gallery(result: UnrestrictedResult) -> Gallery:
-    """Errors of the models, with their plain samples and the nearest training samples."""
-    errors = sum(variant.total.adversarial.k + variant.total.contested.k for variant in result.results)
+    """Errors of the models, with their plain samples and the nearest training samples.
+
+    Of each class, model and variant one comes before a second of any, adversarial examples first.
+    """
+    table = parquet.load_rows(Answers, Path(result.folder) / ROWS)
+    errors = [row for outcome in ERRORS for row in np.flatnonzero(table.outcome == outcome).tolist()]
+    ranks, counts = {}, Counter[tuple[str, str, int]]()
+    for row in errors:
+        group = str(table.model[row]), str(table.variant[row]), int(table.intended[row])
+        ranks[row], counts[group] = counts[group], counts[group] + 1
+    shown = sorted(errors, key=ranks.__getitem__)[:SHOWN]
     text = (
         "From left to right: the plain sample, the last input with the model's answer, and the nearest training samples (L2) of "
-        f"the intended class and of another class. {counted(len(result.shown), 'example')} of {counted(errors, 'error')} after "
+        f"the intended class and of another class. {counted(len(shown), 'example')} of {counted(len(errors), 'error')} after "
         "a search. Check for yourself whether the second picture still shows the class."
     )
     return Gallery(
         title="Examples",
-        examples=[_example(result, shown) for shown in result.shown],
-        text=text if result.shown else "No search ended with an error of the model.",
+        examples=[_example(result, table, row) for row in shown],
+        text=text if shown else "No search ended with an error of the model.",
         open_examples=OPEN,
     )
 
 
-def _example(result: UnrestrictedResult, shown: Shown) -> Example:
+def _example(result: UnrestrictedResult, table: Answers, row: int) -> Example:
+    attempt, model, variant, intended = (getattr(table, name)[row] for name in ("attempt", "model", "variant", "intended"))
+    judges = {*map(int, table.judges[row].split())} - {int(intended)}
+    name, pred, *dissenting = (class_name(result.classes, int(k)) for k in (intended, table.pred[row], *sorted(judges)))
+    captions = {
+        example_name(attempt): "plain",
+        example_name(attempt, model, variant): f"{pred}, {percent(table.confidence[row], 0)}",
+        f"reference/{table.l2_same_at[row]}": f"nearest of {name}: {short(table.l2_same[row])}",
+        f"reference/{table.l2_other_at[row]}": f"nearest other: {short(table.l2_other[row])}",
+    }
     domain = result.manifest["data"]["domain"]
     bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
-    arrays = read_arrays(Path(result.folder) / example_file(shown.attempt), shown.pictures.__contains__)
+    arrays = read_arrays(Path(result.folder) / example_file(attempt), captions.__contains__)
     return Example(
         pictures=[
-            Picture(picture(arrays[name], domain["kind"], *bounds, title=f"attempt {shown.attempt}, {caption}"), caption)
-            for name, caption in shown.pictures.items()
+            Picture(picture(arrays[key], domain["kind"], *bounds, title=f"attempt {attempt}, {caption}"), caption)
+            for key, caption in captions.items()
         ],
-        caption=shown.caption,
+        caption=f"class {name}, {model}, {variant}" + f"; a judge sees {listed(dissenting)}" * bool(dissenting),
     )
