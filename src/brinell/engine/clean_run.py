@@ -61,7 +61,7 @@ def _predict(audited: AuditedModel, index: Array) -> Records:
     return _rows(
         audited,
         index,
-        target=column_or_null(targets, np.arange(len(index))),
+        target=column_or_null(targets, len(index)),
         clean_pred=pred,
         clean_confidence=confidence,
         outcome=outcome,

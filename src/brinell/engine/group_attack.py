@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from brinell.core import losses, norms
 from brinell.core.contracts import Extras, Remark, follows_surrogates, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, Threshold
 from brinell.core.domain import Domain
-from brinell.core.eot import EOT, Precision
+from brinell.core.eot import EOT
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
@@ -31,62 +30,43 @@ from brinell.store import rows
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSetting:
-    """Settings that all groups of a stage share."""
+    """What all groups of a stage share."""
 
-    name: str
-    """Name of the model, as the records have it."""
+    plan: Plan
+    source: ModelSource
     model: Model
     """The model that the attack asks."""
-    judge: Model | None = None
-    """The model under test where the attack asks one that shows other scores (`engine.deciding`); None if both are one."""
     stage: Stage
-    distance: Distance
-    domain: Domain
-    levels: Array
-    """(levels,) float64: the positive budgets, ascending; in units of the data, or multiples of each sample's own."""
-    seed: int
-    batch_size: int
-    queries: int | None
-    precision: Precision = "float32"
-    reject: int | None = None
-    """The class by which the model rejects inputs."""
-    threshold: Threshold | None = None
-    """The criterion of probability of the run."""
-    on_pass: Callable[[int, int], None] | None = None
     surrogates: tuple[Model, ...] = ()
-    """The networks whose gradients the attack follows."""
+    """The networks of the run that have gradients to follow."""
+    on_pass: Callable[[int, int], None] | None = None
 
-    def criterion(self, target: Array | None, device: torch.device) -> Criterion:
+    def criterion(self, target: Array | None) -> Criterion:
         """The criterion of samples with these target classes (n,), or without any."""
-        return make_criterion(target, device, self.reject, self.threshold)
+        return make_criterion(target, self.plan.device, self.source.reject, self.plan.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """The samples of a group; arrays and tensors are aligned."""
+class GroupTask:
+    """A group of samples to attack; arrays (n,) are aligned."""
 
-    sample_id: Array
-    label: Array
+    model: str
+    stage: str
+    index: Array
+    """Positions of the samples in the run."""
+    level: Array
+    """Index into the levels of the plan: the budget at which each is attacked."""
     target: Array | None
-    """(n,) target classes; None where any wrong class counts."""
+    """Target classes; None where any wrong class counts."""
     clean_pred: Array
     clean_confidence: Array
-    level: Array
-    """(n,) int64: index into the setting's levels of the budget to attack at."""
-    x: Tensor
-    """(n, *shape): clean inputs on the model's device."""
-    unit: Array
-    """(n,) float64: unit of the setting's levels."""
+    answers: Mapping[str, Any]
+    """The kinds of the models' answers, as the driver found them."""
 
-    def radius(self, levels: Array, index: Array, level: Array) -> Array:
-        """(m,) float64: the budgets of the samples at `index` (m,) in the units of the data."""
-        return np.asarray(levels[level] * self.unit[index])
-
-    def select(self, index: Array) -> "Group":
-        """The samples at some positions."""
-        columns: dict[str, Any] = {field_.name: getattr(self, field_.name) for field_ in fields(self) if field_.name != "x"}
-        columns = {name: None if column is None else column[index] for name, column in columns.items()}
-        return Group(x=self.x[torch.as_tensor(index, device=self.x.device)], **columns)
+    def select(self, rows: Array) -> "GroupTask":
+        """The samples at some places in the group."""
+        columns = {name: getattr(self, name)[rows] for name in ("index", "level", "clean_pred", "clean_confidence")}
+        return replace(self, target=None if self.target is None else self.target[rows], **columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,41 +95,44 @@ def merge_results(parts: Sequence[Result]) -> Result:
     )
 
 
-def run_attack(setting: AttackSetting, group: Group) -> Result:
+def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Result:
     """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge them, and build the rows."""
+    plan, stage, device = setting.plan, setting.stage, setting.plan.device
+    samples, unit = plan.ids[task.index], plan.units[task.index]
+    x = plan.dataset.load(samples.tolist()).to(device)
     start = time.perf_counter()
-    device = group.x.device
-    levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
-    batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
+    levels = torch.as_tensor(unit[:, None] * plan.levels, dtype=torch.float32, device=device)
+    labels = torch.as_tensor(plan.labels[task.index], device=device).long()
+    batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=labels)
     threat = Threat(
-        distance=setting.distance,
-        eps=_gather_levels(levels, torch.as_tensor(group.level, device=device)),
-        domain=setting.domain,
-        criterion=setting.criterion(group.target, device),
+        distance=plan.distance,
+        eps=_gather_levels(levels, torch.as_tensor(task.level, device=device)),
+        domain=plan.dataset.domain,
+        criterion=setting.criterion(task.target),
     )
-    minimal = setting.stage.attack.family == "minimal"
+    minimal = stage.attack.family == "minimal"
     ledger = Ledger(
         setting.model,
         batch,
         threat,
-        access=setting.stage.attack.access,
-        queries=setting.queries,
-        batch_size=setting.batch_size,
+        access=stage.attack.access,
+        queries=plan.request.queries,
+        batch_size=batch_size,
         minimal=minimal,
-        reach=reach_of(setting.stage.attack, setting.distance.name),
-        eot=setting.stage.eot,
-        precision=setting.precision,
+        reach=reach_of(stage.attack, plan.distance.name),
+        eot=stage.eot,
+        precision=plan.request.precision,
         on_pass=setting.on_pass,
-        surrogates=setting.surrogates,
+        surrogates=setting.surrogates if follows_surrogates(stage.attack) else (),
     )
-    rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
-    extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
+    rng = Streams.of(plan.request.seed, torch.as_tensor(samples, device=device)).fold(stage.name)
+    extras = stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
     if not minimal:
         _shrink(ledger, levels)
     broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = broken < levels.shape[1]
     index = np.flatnonzero(fooled)
-    columns = _judge(setting, group, ledger, index, group.radius(setting.levels, index, broken[fooled]))
+    columns = _judge(setting, task, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size)
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
     seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
     passes, judging = ledger.costs.surrogate_passes.cpu().numpy(), ledger.confirmations.cpu().numpy()
@@ -157,25 +140,28 @@ def run_attack(setting: AttackSetting, group: Group) -> Result:
     costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
     costs |= {"surrogate_passes": passes, "seconds": seconds}
     left = np.ma.masked_where(fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin)
-    found = {name: _scatter(len(fooled), index, values) for name, values in columns.items()}
+    found = {name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True) for name, values in columns.items()}
+    for name, values in columns.items():
+        found[name][index] = values
     outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
-    lowest = np.ma.masked_where(~fooled, np.append(setting.levels, np.inf)[broken])
-    records = make_rows(setting, group, np.arange(len(fooled)), outcome, broken=lowest, margin=left, **found, **costs)
+    lowest = np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[broken])
+    attacked = plan.levels[task.level]
+    records = make_rows(setting, task, outcome, attacked=attacked, broken=lowest, margin=left, **found, **costs)
     closest = ledger.best.closest.cpu().numpy()
-    arrays = {int(group.sample_id[row]): closest[row] for row in index}
+    arrays = {int(samples[row]): closest[row] for row in index}
     return Result(
-        records=records, arrays=arrays, remarks=tuple(extras.remarks), extras=_by_sample(group, extras), legend=extras.legend
+        records=records, arrays=arrays, remarks=tuple(extras.remarks), extras=_by_sample(samples, extras), legend=extras.legend
     )
 
 
-def _by_sample(group: Group, extras: Extras) -> dict[int, dict[str, Array]]:
+def _by_sample(samples: Array, extras: Extras) -> dict[int, dict[str, Array]]:
     if extras.arrays and not extras.legend:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
-    for name, rows_ in extras.arrays.items():
-        if not rows_.ndim or len(rows_) != len(group.x):
-            raise ContractError(f"the attack's extras {name!r} have shape {tuple(rows_.shape)} for {len(group.x)} samples")
+    for name, column in extras.arrays.items():
+        if not column.ndim or len(column) != len(samples):
+            raise ContractError(f"the attack's extras {name!r} have shape {tuple(column.shape)} for {len(samples)} samples")
     arrays = {name: column.cpu().numpy() for name, column in extras.arrays.items()}
-    return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(group.sample_id)}
+    return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(samples)}
 
 
 def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
@@ -206,27 +192,29 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         failed[ids] = torch.where(current > middle, middle, failed[ids])
 
 
-def _judge(setting: AttackSetting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
+def _judge(
+    setting: AttackSetting, task: GroupTask, ledger: Ledger, fooled: Array, eps: Array, batch_size: int
+) -> dict[str, Array]:
     """Columns of the adversarial examples: the prediction that the ledger recorded, that of the stored input, and all norms."""
-    index = torch.as_tensor(fooled, device=group.x.device)
-    x, x0 = ledger.best.closest[index], group.x[index]
-    y = torch.as_tensor(group.label, device=x.device).long()[index]
-    eot, criterion = setting.stage.eot, setting.criterion(group.target, group.x.device).select(index)
+    distance, domain, eot = setting.plan.distance, setting.plan.dataset.domain, setting.stage.eot
+    index = torch.as_tensor(fooled, device=ledger.batch.x.device)
+    x, x0, y = ledger.best.closest[index], ledger.batch.x[index], ledger.batch.y[index]
+    criterion = setting.criterion(task.target).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
-    limit = limit + tolerance(limit, setting.distance, setting.domain)
+    limit = limit + tolerance(limit, distance, domain)
     # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
-    rounded, stored = setting.domain.round(x), quantise(x, x0, limit, setting.distance, setting.domain)
-    model = setting.judge or setting.model
-    stored_logits = predict(model, stored, setting.batch_size, eot)
+    rounded, stored = domain.round(x), quantise(x, x0, limit, distance, domain)
+    model = setting.model.judge if isinstance(setting.model, DecidingModel) else setting.model
+    stored_logits = predict(model, stored, batch_size, eot)
     needs_rounding = (rounded != stored).flatten(1).any(1)
     needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0 if len(y) else needs_rounding
     if bool(needs_rounding.any()):
-        rounded_logits = predict(model, rounded[needs_rounding], setting.batch_size, eot)
+        rounded_logits = predict(model, rounded[needs_rounding], batch_size, eot)
         stored[needs_rounding], stored_logits[needs_rounding] = rounded[needs_rounding], rounded_logits
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
-    repeat = setting.judge is not None or (eot > 1 and setting.domain.levels is not None)
+    repeat = model is not setting.model or (eot > 1 and domain.levels is not None)
     if repeat:
-        logits = predict(model, x, setting.batch_size, eot)
+        logits = predict(model, x, batch_size, eot)
     else:
         logits = ledger.best.answer[index] if eot == 1 else stored_logits
     (confidence, pred), quantised_pred = losses.decision(logits), stored_logits.argmax(1)
@@ -239,7 +227,7 @@ def _judge(setting: AttackSetting, group: Group, ledger: Ledger, fooled: Array, 
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
         "quantised_pred": quantised_pred,
-        "quantised_within": size(setting.distance, stored, x0) <= limit if len(y) else pred > 0,
+        "quantised_within": size(distance, stored, x0) <= limit if len(y) else pred > 0,
         "queries_to_success": ledger.best.first_success[index],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
@@ -258,69 +246,29 @@ def make_criterion(
     return MISCLASSIFIED if reject is None else NotRejected(reject)
 
 
-def column_or_null(column: Array | None, index: Array) -> Array:
-    """Rows of a column that may be null throughout."""
-    return np.ma.MaskedArray(np.zeros(len(index), np.int32), mask=True) if column is None else np.asarray(column)[index]
+def column_or_null(column: Array | None, n: int) -> Array:
+    """A column (n,), null throughout if there is none."""
+    return np.ma.MaskedArray(np.zeros(n, np.int32), mask=True) if column is None else column
 
 
-def _scatter(n: int, index: Array, values: Array) -> Array:
-    """(n,): values (m,) at the positions `index`, masked elsewhere."""
-    column, missing = np.zeros(n, values.dtype), np.ones(n, bool)
-    column[index], missing[index] = values, False
-    return np.ma.MaskedArray(column, missing)
-
-
-def make_rows(setting: AttackSetting, group: Group, index: Array, outcome: Array | str, **columns: Any) -> Records:
-    """One row for each of the samples at `index` (m,) of a group, with what came of its attack at their levels."""
+def make_rows(setting: AttackSetting, task: GroupTask, outcome: Array | str, **columns: Any) -> Records:
+    """One row for each sample of a group, with what came of its attack."""
+    plan, index = setting.plan, task.index
     return rows.build(
         Records,
         len(index),
-        model=setting.name,
-        sample_id=group.sample_id[index],
-        label=group.label[index],
-        target=column_or_null(group.target, index),
-        clean_pred=group.clean_pred[index],
-        clean_confidence=group.clean_confidence[index],
+        model=setting.source.name,
+        sample_id=plan.ids[index],
+        label=plan.labels[index],
+        target=column_or_null(task.target, len(index)),
+        clean_pred=task.clean_pred,
+        clean_confidence=task.clean_confidence,
         attack=setting.stage.name,
-        distance=setting.distance.name,
-        unit=group.unit[index],
-        attacked=setting.levels[group.level[index]],
+        distance=plan.distance.name,
+        unit=plan.units[index],
         outcome=outcome,
         **columns,
     )
-
-
-def make_setting(
-    plan: Plan,
-    source: ModelSource,
-    model: Model,
-    stage: Stage,
-    on_pass: Callable[[int, int], None] | None,
-    surrogates: tuple[Model, ...] = (),
-) -> AttackSetting:
-    """Settings that all groups of a stage share; `model` is the one that it asks, `surrogates` are all of the run."""
-    return AttackSetting(
-        name=source.name,
-        model=model,
-        judge=model.judge if isinstance(model, DecidingModel) else None,
-        stage=stage,
-        distance=plan.distance,
-        domain=plan.dataset.domain,
-        levels=plan.levels,
-        seed=plan.request.seed,
-        batch_size=plan.request.batch_size,
-        queries=plan.request.queries,
-        precision=plan.request.precision,
-        reject=source.reject,
-        threshold=plan.threshold,
-        on_pass=on_pass,
-        surrogates=surrogates if follows_surrogates(stage.attack) else (),
-    )
-
-
-def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
-    """Open the model's session (evaluation mode, device)."""
-    return model.info.session(device)
 
 
 def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:

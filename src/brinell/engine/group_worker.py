@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,26 +13,9 @@ from brinell.core.model import Model
 from brinell.core.record import Array, Outcome
 from brinell.engine.answers import with_logits
 from brinell.engine.batch_sizer import BatchSizer
-from brinell.engine.group_attack import AttackSetting, Group, Result, make_rows, make_setting, merge_results, run_attack, session
+from brinell.engine.group_attack import AttackSetting, GroupTask, Result, make_rows, merge_results, run_attack
 from brinell.engine.plan import BATCHES, ModelSource, Plan
 from brinell.engine.retry import run_in_halves
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupTask:
-    """A group of samples to attack; arrays (m,) are aligned."""
-
-    model: str
-    stage: str
-    index: Array
-    """Positions of the samples in the run."""
-    level: Array
-    """The level at which each is attacked."""
-    target: Array | None
-    clean_pred: Array
-    clean_confidence: Array
-    answers: Mapping[str, Any]
-    """The kinds of the models' answers, as the driver found them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,47 +35,35 @@ class GroupAnswer:
 class GroupWorker:
     """Attacks groups in one process, with the batch size that fits its memory."""
 
-    plan: Plan
     setting: AttackSetting
     sizer: BatchSizer
     shortages: list[Remark] = field(default_factory=list)
 
     def answer(self, task: GroupTask) -> GroupAnswer:
         """Attack a group, in smaller batches where memory is short."""
-        plan, index, failed = self.plan, task.index, dict[int, str]()
-        group = Group(
-            sample_id=plan.ids[index],
-            label=plan.labels[index],
-            target=task.target,
-            clean_pred=task.clean_pred,
-            clean_confidence=task.clean_confidence,
-            level=task.level,
-            x=plan.dataset.load(plan.ids[index].tolist()).to(plan.device),
-            unit=plan.units[index],
-        )
-        result = self.sizer.fit(lambda: self._attack_parts(group, failed))
+        failed = dict[int, str]()
+        result = self.sizer.fit(lambda: self._attack_parts(task, failed))
         server = self.setting.model.info.server
         shortages, self.shortages[:] = tuple(self.shortages), []
         traffic = {} if server is None else dict(server.traffic())
         return GroupAnswer(result=result, failed=failed, traffic=traffic, shortages=shortages)
 
-    def _attack_parts(self, group: Group, failed: dict[int, str]) -> Result:
-        """Attack a group in parts of the size that fits the current batch size."""
-        size = self.sizer.size
-        setting = replace(self.setting, batch_size=size)
-        parts = np.split(np.arange(len(group.x)), range(BATCHES * size, len(group.x), BATCHES * size))
+    def _attack_parts(self, task: GroupTask, failed: dict[int, str]) -> Result:
+        setting, size, n = self.setting, self.sizer.size, len(task.index)
 
         def fail_row(row: int, error: ModelError) -> Result:
-            failed[int(group.sample_id[row])] = str(error)
-            records = make_rows(setting, group, np.array([row]), str(Outcome.FAILED))
-            return Result(records=records, arrays={}, remarks=())
+            single = task.select(np.array([row]))
+            failed[int(setting.plan.ids[single.index[0]])] = str(error)
+            attacked = setting.plan.levels[single.level]
+            return Result(records=make_rows(setting, single, str(Outcome.FAILED), attacked=attacked), arrays={}, remarks=())
 
-        def attack(index: Array) -> Result:
-            return run_attack(setting, group if len(index) == len(group.x) else group.select(index))
+        def attack(rows: Array) -> Result:
+            return run_attack(setting, task.select(rows), size)
 
-        device = group.x.device
+        parts = np.split(np.arange(n), range(BATCHES * size, n, BATCHES * size))
+        device = setting.plan.device
         return merge_results(
-            [result for index in parts for result in run_in_halves(attack, index, fail_row, setting.model, device)]
+            [result for rows in parts for result in run_in_halves(attack, rows, fail_row, setting.model, device)]
         )
 
 
@@ -118,8 +89,8 @@ class AuditWorker:
             self._sizer = BatchSizer(plan.request.batch_size, self._shortages.append)
         if task.stage not in self._workers:
             stage = next(stage for stage in plan.stages if stage.name == task.stage)
-            setting = make_setting(plan, self._source, self._model, stage, None, self._surrogates)
-            self._workers[task.stage] = GroupWorker(plan, setting, self._sizer, self._shortages)
+            setting = AttackSetting(plan=plan, source=self._source, model=self._model, stage=stage, surrogates=self._surrogates)
+            self._workers[task.stage] = GroupWorker(setting, self._sizer, self._shortages)
         return self._workers[task.stage].answer(task)
 
 
@@ -127,17 +98,11 @@ def open_models(
     plan: Plan, source: ModelSource, manifest: dict[str, Any], sessions: ExitStack
 ) -> tuple[Model, tuple[Model, ...]]:
     """A model and the surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps their kinds."""
-    model = source.open()
-    sessions.enter_context(session(model, plan.device))
-    model = with_logits(model, plan.dataset, manifest, plan.device)
-    return model, open_surrogates(plan, manifest, sessions)
-
-
-def open_surrogates(plan: Plan, manifest: dict[str, Any], sessions: ExitStack) -> tuple[Model, ...]:
-    """The surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps the kinds of their answers."""
-    surrogates = [(source.name, source.open()) for source in plan.surrogates]
-    for _, surrogate in surrogates:
-        sessions.enter_context(session(surrogate, plan.device))
-    return tuple(
-        with_logits(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {name}") for name, surrogate in surrogates
+    model, others = source.open(), [surrogate.open() for surrogate in plan.surrogates]
+    for opened in (model, *others):
+        sessions.enter_context(opened.info.session(plan.device))
+    surrogates = tuple(
+        with_logits(other, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
+        for surrogate, other in zip(plan.surrogates, others, strict=True)
     )
+    return with_logits(model, plan.dataset, manifest, plan.device), surrogates

@@ -15,8 +15,8 @@ from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import content_hash
 from brinell.engine.executor import Executor, Local, Pool
-from brinell.engine.group_attack import column_or_null, make_setting
-from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
+from brinell.engine.group_attack import AttackSetting, GroupTask, make_rows
+from brinell.engine.group_worker import GroupAnswer, GroupWorker
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.run import merge_attacks
@@ -111,8 +111,15 @@ class AttackRun:
         self._place = audited.source.name, stage.name
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         """Positions of the samples that the stage begins on."""
-        setting = make_setting(plan, audited.source, followed, stage, audited.progress.count_passes, audited.surrogates)
-        self._executor: Executor = pool or Local(GroupWorker(plan, setting, audited.sizer).answer)
+        self._setting = AttackSetting(
+            plan=plan,
+            source=audited.source,
+            model=followed,
+            stage=stage,
+            surrogates=audited.surrogates,
+            on_pass=audited.progress.count_passes,
+        )
+        self._executor: Executor = pool or Local(GroupWorker(self._setting, audited.sizer).answer)
         size, spread = plan.group_size, self._executor.spread
         size = size if spread == 1 else min(size, max(SMALLEST, -(-len(self.samples) // spread)))
         self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
@@ -181,22 +188,9 @@ class AttackRun:
 
     def _rows(self) -> Records:
         """One row for each sample that the stage attacked or, if it attacked any, spared."""
-        state, plan = self._state, self.plan
+        state = self._state
         merged, is_spared = merge_attacks(self._groups), state.correct & self._spared & (state.broken > 0)
         index = np.flatnonzero(is_spared & bool(self._groups))
-        records = rows.build(
-            Records,
-            len(index),
-            model=self.audited.source.name,
-            sample_id=plan.ids[index],
-            label=plan.labels[index],
-            target=column_or_null(state.target, index),
-            clean_pred=state.clean_pred[index],
-            clean_confidence=state.clean_confidence[index],
-            attack=self.name,
-            distance=plan.distance.name,
-            unit=plan.units[index],
-            outcome=str(Outcome.SPARED),
-        )
-        records = rows.concatenate([merged, records])
+        spared = make_rows(self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED))
+        records = rows.concatenate([merged, spared])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))

@@ -23,7 +23,7 @@ from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
 from brinell.engine.executor import Channel
-from brinell.engine.group_attack import predict, session
+from brinell.engine.group_attack import predict
 from brinell.engine.job import Job, make_folder
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import BaseRequest, count_samples
@@ -189,7 +189,7 @@ def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, 
 def _ready(plan: SomePlan, maker: PieceMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
     for model in (*plan.models.values(), *plan.more_models.values()):
-        stack.enter_context(session(model, plan.device))
+        stack.enter_context(model.info.session(plan.device))
 
     def models(manifest: dict[str, Any]) -> Iterator[dict[str, Model]]:
         """The models, and then the further ones, with logits as answers."""

@@ -4,7 +4,7 @@ import time
 
 from brinell.analysis.folder_result import Result
 from brinell.engine.cascade import Stage
-from brinell.engine.group_attack import predict, session
+from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
 from brinell.reports.numbers import counted, listed, seconds, whole
 from brinell.reports.values import Note, Report, Seconds, Table
@@ -106,7 +106,7 @@ def _pace(plan: Plan, source: ModelSource) -> float | None:
     model = source.open()
     if model.info.server is not None:
         return None
-    with session(model, plan.device):
+    with model.info.session(plan.device):
         x = plan.dataset.load(plan.ids[:PASSES].tolist()).to(plan.device)
         predict(model, x, plan.request.batch_size)
         start = time.perf_counter()
