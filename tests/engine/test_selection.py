@@ -24,7 +24,8 @@ def data(labels):
 
 
 def select_from(labels, **request):
-    return choose_samples(Request(**request), data(labels))
+    request = Request(**request)
+    return choose_samples(request.samples, request.seed, data(labels))
 
 
 def test_a_folder_sorted_by_class_gives_every_class():
@@ -49,9 +50,9 @@ def test_all_samples_are_all_however_they_are_chosen():
 
 
 def test_published_test_sets_keep_their_order():
-    selection = choose_samples(Request(samples=20), Digits()())
+    selection = choose_samples(20, 0, Digits()())
     assert (selection.method, selection.ids.tolist()) == ("first", list(range(20)))
-    assert choose_samples(Request(samples="stratified:20"), Digits()()).method == "stratified"
+    assert choose_samples("stratified:20", 0, Digits()()).method == "stratified"
 
 
 def test_data_of_one_class_are_drawn_at_random_and_said_so():

@@ -20,11 +20,7 @@ from brinell.core.checks import Code, Finding
 from brinell.core.errors import BatchError, ModelError, RequestError, SampleError
 from brinell.core.model import Model
 from brinell.core.record import Records
-from brinell.engine.consistency import (
-    ANSWER_TOLERANCE,
-    PREREQUISITES,
-    answer_difference,
-)
+from brinell.engine.consistency import ANSWER_TOLERANCE, PREREQUISITES, answer_difference
 from brinell.engine.context import NotMadeError
 from brinell.engine.group_attack import predict
 from brinell.models._answers import LogitModel

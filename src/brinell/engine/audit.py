@@ -15,7 +15,7 @@ from brinell.engine.executor import Channel, Pool
 from brinell.engine.group_worker import AuditWorker, open_models
 from brinell.engine.job import Job, make_folder
 from brinell.engine.model_audit import ModelAudit
-from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.store.run import ACCUMULATED, LAYOUT, Run, stored_facts
 
@@ -30,16 +30,10 @@ def run_audit(
     pool: Pool | Channel | None = None,
     audit: Callable[..., ModelAudit] = ModelAudit,
 ) -> Run:
-    """Carry out a plan in the folder `out`.
+    """Carry out a plan in the folder `out`, which with `resume` may hold part of the work.
 
-    Args:
-        plan: what to do.
-        out: the run folder; with `resume` it may hold part of the work.
-        progress: receives the progress reports.
-        command: the command line that repeats the run, for the manifest.
-        resume: whether to go on with a folder that exists.
-        pool: the workers that attack groups, or the channel that this process serves as one of them.
-        audit: makes the audit of a model.
+    `command` is the line that repeats the run, for the manifest; `pool` the workers that attack groups, or the channel that this
+    process serves as one of them; `audit` makes the audit of a model.
     """
     if isinstance(pool, Channel):
         pool.serve(AuditWorker(plan).answer)
@@ -84,10 +78,6 @@ def _criterion(plan: Plan) -> dict[str, Any]:
     return MISCLASSIFIED.describe() if plan.request.reject_class is None else {"name": NotRejected.name}
 
 
-def _surrogate_facts(source: ModelSource) -> dict[str, Any]:
-    return {"name": source.name, "spec": source.spec, **source.facts}
-
-
 def plan_facts(plan: Plan) -> dict[str, Any]:
     """Entries of the manifest that follow from the plan."""
     stages = [
@@ -105,13 +95,13 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         }
         for stage in plan.stages
     ]
-    surrogates = (*plan.surrogates, *plan.brought)
+    surrogates = [{"name": one.name, "spec": one.spec, **one.facts} for one in (*plan.surrogates, *plan.brought)]
     return {
         "cell": plan_hash(plan),
         "seed": plan.request.seed,
         "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
         "models": [{"name": model.name, "spec": model.spec, **model.facts} for model in plan.models],
-        **({"surrogates": [_surrogate_facts(source) for source in surrogates]} if surrogates else {}),
+        **({"surrogates": surrogates} if surrogates else {}),
         "criterion": _criterion(plan),
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
@@ -123,5 +113,5 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             for model in plan.models
             for name, reason in model.skipped.items()
         ],
-        "warnings": provenance.loading_warnings(plan.dataset),
+        "warnings": [{"code": one.code, "model": None, "text": one.text} for one in plan.dataset.info.remarks],
     }

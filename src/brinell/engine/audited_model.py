@@ -19,11 +19,7 @@ FAILED = "failed-samples"
 
 
 class AuditedModel:
-    """State that all parts of one model's audit share.
-
-    `surrogates` are networks whose gradients some stages follow; `sizer`
-    holds the batch size. By default the manifest records each reduction of the batch size.
-    """
+    """State that all parts of one model's audit share. The manifest records each reduction of the batch size."""
 
     def __init__(
         self,
@@ -85,24 +81,17 @@ class AuditedModel:
         text = f"{count} of {len(self.plan.ids)} samples could not be judged; the first: {sample} in {first}: {reason}"
         return {FAILED: text}
 
-    def count_traffic(self) -> bool:
-        """Add the requests that a remote model counted since the last call to the manifest; true if there were any."""
-        server = self.model.info.server
-        return server is not None and self.add_traffic(dict(server.traffic()))
-
-    def add_traffic(self, traffic: Mapping[str, int]) -> bool:
-        """Add requests to the totals in the manifest; true if there are any."""
-        if traffic:
-            total = self._section("traffic")
-            total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
-        return bool(traffic)
+    def add_traffic(self, traffic: Mapping[str, int]) -> None:
+        """Add requests to a remote model to the totals in the manifest."""
+        total = self._section("traffic") if traffic else {}
+        total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
 
     def keep_facts(self) -> None:
-        """Record changed settings of torch, remarks on the model, and the traffic of a server, which adds up over sessions."""
-        if self.model.info.server is not None:
-            self.note("model", self.model.info.server.remarks())
-            if self.count_traffic():
-                self.run.save_facts()
+        """Record remarks of a remote model and the requests since the last call; both add up over sessions."""
+        if server := self.model.info.server:
+            self.note("model", server.remarks())
+            self.add_traffic(dict(server.traffic()))
+            self.run.save_facts()
 
     def _section(self, key: str) -> dict[str, Any]:
         section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(self.source.name, {})

@@ -2,8 +2,7 @@
 
 import math
 import operator
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,14 +71,11 @@ def parse_stages(attack: tuple[str, ...]) -> tuple[Stage, ...]:
     return stages
 
 
-@contextmanager
-def model_session(model: Model) -> Iterator[None]:
+def model_session(model: Model) -> AbstractContextManager[None]:
     """Open the model's session on the device of its parameters."""
-    with ExitStack() as stack:
-        module = model.info.module
-        parameter = None if module is None else next(module.parameters(), None)
-        stack.enter_context(model.info.session(torch.device("cpu") if parameter is None else parameter.device))
-        yield
+    module = model.info.module
+    parameter = None if module is None else next(module.parameters(), None)
+    return model.info.session(torch.device("cpu") if parameter is None else parameter.device)
 
 
 def parse_radii(eps: Any, n: int, distance: Distance, domain: Domain, stages: tuple[Stage, ...], device: torch.device) -> Tensor:
@@ -106,7 +102,6 @@ def parse_radii(eps: Any, n: int, distance: Distance, domain: Domain, stages: tu
 
 
 def _is_list(value: Any) -> bool:
-    """True for one value per sample: a list, an array, a tensor."""
     return isinstance(value, list | tuple | range) or (not isinstance(value, str) and getattr(value, "ndim", 0) == 1)
 
 
@@ -177,7 +172,6 @@ class BatchAttack:
         return criterion
 
     def _check(self, stage: Stage, targeted: bool) -> None:
-        """Refuse an attack that does not fit the model, the distance, the data or a target class."""
         attack = stage.attack
         if reason := skip_reason(stage, self.model, self.distance, targeted=targeted):
             raise RequestError(f"{stage.name} cannot attack {self.model.name}: {reason}")

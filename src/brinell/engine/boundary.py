@@ -15,6 +15,7 @@ Figures: docs/results/checks.md.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,12 +126,8 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
     """Bracket the decision boundary on each line by halving and secants in turn, and measure the leads beside it.
 
     A secant meets the boundary of a continuous lead after a few questions; where the lead jumps, the halving narrows the
-    bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some six on healthy networks.
-
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        lines: the lines, at least one.
-        typical: (): the median lead on clean inputs.
+    bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some six on healthy networks. `typical` () is the median
+    lead on clean inputs.
     """
     classes, leads = lines.first.argmax(1), torch.stack([lead(lines.first), lead(lines.last)], 1)
     scale = torch.maximum(leads, FLOOR * typical).clamp_min(torch.finfo(leads.dtype).tiny)
@@ -175,9 +172,7 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
 def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
     """(n,): where in the bracket a linear lead is close to 0, on the side of the boundary on which none is known.
 
-    Args:
-        gaps: (n, 2): the leads at both ends of the bracket, both positive.
-        scale: (n, 2): the leads at the ends of the line.
+    `gaps` (n, 2) are the leads at both ends of the bracket, both positive; `scale` (n, 2) those at the ends of the line.
     """
     closeness = gaps[:, 0] <= CLOSE * scale[:, 0]
     target = CLOSE / 2 * torch.where(closeness, -scale[:, 1], scale[:, 0])
@@ -187,12 +182,8 @@ def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
 def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -> Lines:
     """At most `LINES` lines between inputs of different classes, those of all classes in turn; none if there is one class only.
 
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: n inputs.
-        logits: (n, classes): the answers to them.
-        free: True if every value of an input may change. Otherwise the ends are asked about, with the fixed values of the
-            samples at the starts.
+    `logits` (n, classes) are the answers to the n inputs. Unless every value may change (`free`), the ends are asked about with
+    the fixed values of the samples at the starts.
     """
     classes = logits.argmax(1)
     turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
@@ -218,8 +209,21 @@ def boundary_margin(context: CheckContext) -> Finding:
     """The margin that the model shows reaches zero where its decision changes, on lines between clean inputs."""
     context.require(Access.SCORES)
     context.require_steady_answers()
+    return _margin_of(context)
+
+
+def survivor_margin(context: CheckContext) -> Finding:
+    """The same on lines between samples that attacks left, others, and adversarial examples.
+
+    The check before the attacks asks about lines between clean inputs. If scores do not decide near a tenth of the samples, these
+    are a large part of those that are robust in the end.
+    """
+    return _margin_of(context, code=Code.SURVIVORS, fewest=1)
+
+
+def _margin_of(context: CheckContext, **settings: Any) -> Finding:
     free = context.model.domain.movable is None
-    return check_margin(context.oracle, context.batch, context.first[0], context.domain, context.rng, free=free)
+    return check_margin(context.oracle, context.batch, context.first[0], context.domain, context.rng, free=free, **settings)
 
 
 def check_margin(
@@ -233,19 +237,10 @@ def check_margin(
     code: Code = Code.BOUNDARY,
     fewest: int = MIN_LINES,
 ) -> Finding:
-    """Judge the margin on the lines between inputs of different classes.
+    """Judge the margin on the lines between inputs of different classes; `fewest` lines are those with which it can pass.
 
-    If all inputs are of one class, the lines end at random inputs or at what mirrors the input in the bounds of the data.
-
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: n inputs.
-        logits: (n, classes): the answers to them.
-        domain: the domain of the inputs.
-        rng: one stream per sample.
-        free: True if every value of an input may change.
-        code: the check.
-        fewest: the number of lines with which it can pass.
+    If all inputs are of one class, the lines end at random inputs or at what mirrors the input in the bounds of the data. The
+    oracle is of a ledger whose threat is the whole domain; `logits` (n, classes) are its answers to the n inputs.
     """
     description = "lines between robust samples, others and adversarial examples"
     if code == Code.BOUNDARY:
@@ -266,26 +261,11 @@ def check_margin(
     return judge_crossings(code, find_crossings(oracle, lines, lead(logits).median()), description, fewest)
 
 
-def survivor_margin(context: CheckContext) -> Finding:
-    """The same on lines between samples that attacks left, others, and adversarial examples.
-
-    The check before the attacks asks about lines between clean inputs. If scores do not decide near a tenth of the samples, these
-    are a large part of those that are robust in the end.
-    """
-    free, oracle = context.model.domain.movable is None, context.oracle
-    return check_margin(
-        oracle, context.batch, context.first[0], context.domain, context.rng, free=free, code=Code.SURVIVORS, fewest=1
-    )
-
-
 def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int) -> Finding:
     """The finding on these crossings; `description` says what lines they are on, `fewest` how many it takes to pass.
 
     One jump fails: it is a property of its line. Steep lines fail by an exact test at each of `NEAR`. Scores that change in
     steps, as those of trees, jump everywhere: nothing follows from it.
-
-    Raises:
-        NotMadeError: the scores change in steps on the lines with a jump.
     """
     jumps, n = crossings.jumps(), len(crossings.before)
     if crossings.are_steps():

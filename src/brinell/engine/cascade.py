@@ -102,11 +102,7 @@ class Stage:
     attack: Attack
     turn: Turn = Turn()
     eot: int = 1
-    """Number of answers to each input whose mean (and mean gradient) the stage uses, for random models (EOT)."""
-
     gradient: str = "own"
-    """The gradient that the attack follows, one of `engine.adaptive.Source`."""
-
     label: str = ""
     """Readable name, without the samples that the stage is restricted to."""
 
@@ -177,7 +173,6 @@ def _build_stage(spec: str) -> Stage:
 
 
 def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
-    """Readable name of the attack, with its counts (steps, targets, restarts) and the chosen settings."""
     short = name in PRESETS or (len(name) <= 4 and name.isalpha())
     parts = [ATTACK_TITLES.get(name) or (name.upper() if short else name.rpartition(":")[2])]
     settings = plugins.settings_of(attack)
@@ -194,7 +189,6 @@ def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
 
 
 def _restrictions(turn: Turn) -> list[str]:
-    """Texts of the samples that a stage is restricted to and of its condition."""
     texts = {
         f"if ≤ {100 * (turn.within or 0):g} % of the margin is left": turn.within is not None,
         f"if the stage before left ≤ {100 * (turn.last or 0):g} %": turn.last is not None,

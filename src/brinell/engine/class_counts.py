@@ -10,13 +10,7 @@ from brinell.models._answers import count_classes
 
 
 def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -> None:
-    """Raise ModelError if labels (n,) are out of range of the model's answers.
-
-    Args:
-        model: the model.
-        labels: (n,) labels; all labels of the data where `dataset` is given.
-        dataset: the data.
-    """
+    """Raise ModelError if labels (n,), with a `dataset` all that it has, are out of range of the model's answers."""
     count = count_classes(model)
     check_output(model, dataset)
     used = np.unique(labels)
@@ -55,6 +49,5 @@ def check_output(model: Model, dataset: Dataset | None) -> None:
         )
         raise ModelError(
             f"model {model.name} answers {form} of {' x '.join(map(str, output.shape))} numbers for each input, and the data "
-            f"have "
-            f"one class for each: give data with {remedy}, or end the model with a layer that answers classes"
+            f"have one class for each: give data with {remedy}, or end the model with a layer that answers classes"
         )

@@ -32,17 +32,9 @@ def check_clean_accuracy(
 ) -> tuple[Finding, int]:
     """Check clean accuracy; return the finding and the number of forwards.
 
-    Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 64 samples for each change of the
-    table that fits its inputs.
-
-    Args:
-        model: the model.
-        pred: (n,) classes predicted for the clean inputs, n at least 1.
-        labels: (n,) their labels.
-        load: maps positions (m,) among the samples to inputs (m, *shape) on the model's device.
-        spec: the spec of the model; empty for a model in memory.
-        classes: names of the classes of the data.
-        batch_size: the most inputs shown to the model at once.
+    `pred` (n,) are the classes predicted for the clean inputs; `load` maps positions (m,) among them to inputs (m, *shape) on the
+    model's device. Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 64 samples for
+    each change of the table that fits its inputs.
     """
     is_correct, n, index = pred == labels, len(labels), spread_by_class(labels, SAMPLES)
     k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
@@ -61,28 +53,17 @@ def check_clean_accuracy(
     elif is_chance:
         reasons.insert(0, f"its answers agree with the labels no more often than by chance ({limit:.3f})")
     summary = f"right on {k} of {n} clean inputs"
-    passed: bool | None
-    reason: str | None
+    passed, cause, reason, text = None, None, None, f"{summary}, and chance is {limit:.3f}"
     if reasons:
-        text = f"{summary}: {'; or '.join(reasons)}"
+        passed, cause, text = False, f"on clean inputs {reasons[-1]}", f"{summary}: {'; or '.join(reasons)}"
         if is_chance and not mistakes:
             text += ": the labels do not belong to the inputs, or the model does not know these classes"
-        cause = f"on clean inputs {reasons[-1]}"
-        passed, reason = False, None
+    elif low > limit:
+        passed = True
     else:
-        text, cause = f"{summary}, and chance is {limit:.3f}", None
-        passed, reason = (True, None) if low > limit else (None, TOO_FEW)
-    finding = Finding(
-        code=Code.CLEAN,
-        passed=passed,
-        text=text if reason is None else f"{reason}: {text}",
-        figure=k / n,
-        limit=limit,
-        error_rate=error_rate,
-        cause=cause,
-        reason=reason,
-    )
-    return finding, forwards
+        reason, text = TOO_FEW, f"{TOO_FEW}: {text}"
+    rates = {"figure": k / n, "limit": limit, "error_rate": error_rate}
+    return Finding(code=Code.CLEAN, passed=passed, text=text, cause=cause, reason=reason, **rates), forwards
 
 
 def spread_by_class(labels: Array, count: int) -> Array:

@@ -34,7 +34,6 @@ def check_clean(audited: AuditedModel) -> Records:
         parts = retry.run_in_halves(lambda index: _predict(audited, index), group, fail, audited.model, plan.device)
         records = rows.concatenate([records, *parts])
         run.save_group(name, CLEAN, f"{plan.ids[group[0]]:012d}", rows.concatenate(parts), {}, {})
-        audited.count_traffic()
         audited.progress.update_open(len(plan.ids) - len(records), int(is_open(records.outcome).sum()))
     records = rows.take(records, np.argsort(records.sample_id, kind="stable"))
     run.save_part(name, CLEAN, records)

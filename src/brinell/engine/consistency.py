@@ -45,7 +45,6 @@ class CallRecorder(TorchFunctionMode):
         self.half: torch.dtype | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function and record it."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "batch_norm":
@@ -114,9 +113,11 @@ def answers_by_batch(context: CheckContext) -> Finding:
     figure = max(float(difference.amax()), float(single_difference.amax()))
     text = f"{n} inputs are answered alike in other batches and rows, and {len(sample)} of them alone"
     if figure > limit:
+        changed = int((first.argmax(1) != second.argmax(1)).sum())
         text = (
             f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch or row "
-            f"({count_changed(first, second)}), and {int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
+            f"({changed} class{'' if changed == 1 else 'es'} changed), and "
+            f"{int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
             f"what an attack reaches depends on the batch size and on which samples are left{remedy}"
         )
     return Finding(code=Code.BATCH, passed=figure <= limit, text=text, figure=figure, limit=limit)
@@ -158,12 +159,6 @@ def answer_difference(first: Tensor, second: Tensor) -> Tensor:
 
 def _largest_difference(first: Tensor, second: Tensor) -> float:
     return float(answer_difference(first, second).amax())
-
-
-def count_changed(first: Tensor, second: Tensor) -> str:
-    """Text for the number of samples whose class differs."""
-    count = int((first.argmax(1) != second.argmax(1)).sum())
-    return f"{count} class{'' if count == 1 else 'es'} changed"
 
 
 def evenly_spaced(count: int, limit: int) -> Array:

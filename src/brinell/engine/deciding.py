@@ -21,11 +21,12 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.checks import DECIDING_SCORES, GOOD
 from brinell.core.errors import ModelError
-from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.model import Access, Model
 from brinell.engine import boundary
 from brinell.engine.context import CheckContext, NotMadeError
 from brinell.engine.repair import Repair, attempt, disagreement_of
 from brinell.engine.straight_through import StraightThrough
+from brinell.models._answers import Converted
 
 SAMPLES = 32
 """Largest number of samples at which, and away from which, the leading classes are compared."""
@@ -43,10 +44,7 @@ Scores = Callable[[Tensor], tuple[Tensor, Tensor]]
 class ClassTensors(TorchFunctionMode):
     """Keeps the tensors (n, classes) of floating-point numbers that operations return, by the number of the operation.
 
-    Args:
-        n: number of inputs.
-        classes: number of classes.
-        only: keeps the tensor of this operation alone; None for all.
+    With `only`, it keeps the tensor of this operation alone.
     """
 
     def __init__(self, n: int, classes: int, only: int | None = None) -> None:
@@ -56,7 +54,6 @@ class ClassTensors(TorchFunctionMode):
         self.tensors: dict[int, Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function and keep its result if it has a number for each class."""
         answer = func(*args, **(kwargs or {}))
         if isinstance(answer, Tensor) and tuple(answer.shape) == self.shape and answer.is_floating_point():
             if self.only in (None, self.count):
@@ -65,23 +62,12 @@ class ClassTensors(TorchFunctionMode):
         return answer
 
 
-class DecidingModel:
+class DecidingModel(Converted):
     """The scores within a model in place of those that it shows. Where they lead elsewhere than its answer, the answer counts."""
 
-    access = Access.GRADIENTS
-
     def __init__(self, model: Model, scores: Scores) -> None:
-        self.judge, self._scores = model, scores
-        self.name, self.domain, self.classes = model.name, model.domain, model.classes
-
-    @property
-    def info(self) -> ModelInfo:
-        """Info of the model itself."""
-        return self.judge.info
-
-    def digest(self) -> str:
-        """Digest of the model itself."""
-        return self.judge.digest()
+        super().__init__(model, "", model.classes)
+        self.access, self._scores = Access.GRADIENTS, scores
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, classes): the scores that decide."""
@@ -126,16 +112,11 @@ def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
             continue
         history.append(scores)
         if not _says_the_same(scores, shown):
-            attach = not tensor.requires_grad
-            candidates.append((_are_probabilities(scores), _scores_of_operation(model, number, attach)))
+            sums = scores.sum(1)
+            is_bounded = bool((scores <= 1).all()) or bool(sums.amax() - sums.amin() <= SAME * sums.amax())
+            are_probabilities = bool((scores >= 0).all()) and is_bounded
+            candidates.append((are_probabilities, _scores_of_operation(model, number, attach=not tensor.requires_grad)))
     return [scores for _, scores in sorted(candidates, key=lambda candidate: candidate[0])]
-
-
-def _are_probabilities(scores: Tensor) -> bool:
-    """True if scores (n, classes) lie between 0 and 1, or are distributions but for a factor."""
-    sums = scores.sum(1)
-    is_bounded = bool((scores <= 1).all()) or bool(sums.amax() - sums.amin() <= SAME * sums.amax())
-    return bool((scores >= 0).all()) and is_bounded
 
 
 def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
@@ -179,7 +160,6 @@ def find_deciding_scores(context: CheckContext) -> Repair | None:
 
 
 def _decides(context: CheckContext, model: Model) -> bool:
-    """True if the lead of a model's scores goes to zero at its decision boundary."""
     oracle, batch, domain = context.ledger(model, minimal=True).oracle(), context.batch, context.domain
     logits = oracle.scores(batch.ids, batch.x)
     try:

@@ -81,13 +81,8 @@ class GradientCheck:
     """
 
     def __init__(self, context: CheckContext, oracle: Oracle, grad: Tensor) -> None:
-        self._oracle, self._batch, self._domain, self._rng = (
-            oracle,
-            context.batch,
-            context.domain,
-            context.rng.fold("differences"),
-        )
         batch, domain, distance, eps = context.batch, context.domain, context.distance, context.eps
+        self._oracle, self._batch, self._domain, self._rng = oracle, batch, domain, context.rng.fold("differences")
         low, high = domain.bounds(batch.x)
         self._width = (high - low).expand(1, *domain.shape)
         # The change of every value, as a share of its range, whose distance equals the budget.
@@ -136,7 +131,6 @@ class GradientCheck:
         return (best.disagreement, best.low > MAX_DISAGREEMENT) if best.samples >= MIN_VISIBLE else (torch.nan, False)
 
     def _take_gradients(self, count: int) -> Tensor:
-        """The first `count` rows, whose gradients are computed where they have none yet."""
         if count > self._count:
             index = slice(self._count, count)
             with CallRecorder() as watch:
@@ -158,7 +152,6 @@ class GradientCheck:
         return agreement(actual / unit, predicted / unit, self._rounding * self._scale[rows] / unit)
 
     def _signs(self, rows: Tensor, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
-        """(n, *shape): random signs for some samples."""
         return self._rng.select(rows).fold(name).uniform(*(shape or self._domain.shape)).sub_(0.5).sign_()
 
     def _patches(self, rows: Tensor, name: str) -> Tensor:

@@ -204,7 +204,7 @@ def _judge(
     limit = limit + tolerance(limit, distance, domain)
     # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
     rounded, stored = domain.round(x), quantise(x, x0, limit, distance, domain)
-    model = setting.model.judge if isinstance(setting.model, DecidingModel) else setting.model
+    model = setting.model.model if isinstance(setting.model, DecidingModel) else setting.model
     stored_logits = predict(model, stored, batch_size, eot)
     needs_rounding = (rounded != stored).flatten(1).any(1)
     needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0 if len(y) else needs_rounding

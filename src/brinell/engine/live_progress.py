@@ -20,8 +20,6 @@ REPORT_INTERVAL = 60.0
 
 @dataclass
 class _Stage:
-    """The current stage."""
-
     model: str = ""
     name: str = ""
     samples: int = 0
@@ -32,19 +30,8 @@ class _Stage:
     passes: int = 0
     start: float = field(default_factory=lambda: time.monotonic())
 
-    @property
-    def title(self) -> str:
-        """Model and stage."""
-        return f"{self.model} {self.name}"
-
     def seconds(self) -> float:
-        """Seconds since the start of the stage."""
         return time.monotonic() - self.start
-
-    def passes_left(self) -> float:
-        """Remaining expected passes, or those in proportion to the open samples if that is less."""
-        open_ = self.expected * self.open_samples / self.samples if self.samples else 0.0
-        return max(min(self.expected - self.passes, open_), open_ / 10)
 
 
 class LiveProgress:
@@ -132,13 +119,15 @@ class LiveProgress:
         done, total = self._passes + stage.passes, None
         if self._forecast is not None and done:
             later, models = self._forecast
-            remaining = stage.passes_left() + later
+            # The passes of this stage that are left, or those in proportion to the open samples if that is less.
+            open_ = stage.expected * stage.open_samples / stage.samples if stage.samples else 0.0
+            remaining = max(min(stage.expected - stage.passes, open_), open_ / 10) + later
             remaining += models * (self._of_model + stage.passes + remaining)
             note, total = f"{note}, about {duration(remaining * (now - self._start) / done)} left", done + remaining
-        self._bar.update(self._task, completed=done, total=total, description=stage.title, note=note)
+        self._bar.update(self._task, completed=done, total=total, description=f"{stage.model} {stage.name}", note=note)
         if not self._live and not self._quiet and now - self._reported > REPORT_INTERVAL:
             self._reported = now
-            self._print(f"{stage.title}: {note}")
+            self._print(f"{stage.model} {stage.name}: {note}")
 
     def _end_stage(self, *, report: bool = True) -> None:
         stage = self._stage
@@ -147,11 +136,10 @@ class LiveProgress:
         self._passes, self._of_model = self._passes + stage.passes, self._of_model + stage.passes
         if report and not self._quiet and (stage.samples or self._verbose):
             cost = f"{stage.forwards:,} forwards, {duration(stage.seconds())}" if stage.samples else "nothing to do"
-            self._print(f"{stage.title}: {stage.samples:,} samples, {cost}")
+            self._print(f"{stage.model} {stage.name}: {stage.samples:,} samples, {cost}")
         self._stage = _Stage(model=stage.model)
 
     def _print(self, text: str) -> None:
-        """Print a line, above the live line if there is one."""
         self._console.print(f"brinell: {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
 

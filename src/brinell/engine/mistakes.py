@@ -9,7 +9,6 @@ import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -230,7 +229,6 @@ VALUES = (
 
 
 def _twice(top: float) -> float:
-    """Twice a value, to one digit."""
     return float(f"{2 * top:.0e}")
 
 
@@ -341,15 +339,11 @@ def _scaled(
             return None
         low, width = float(domain.low), float(domain.high) - float(domain.low)
         means, stds = [low + width * value for value in mean], [width * value for value in std]
-        return answers.changed(partial(_normalise, mean=means, std=stds), f"with inputs {text}", _begin(answers, means, stds))
+        line, shape = _begin(answers, means, stds), (1, -1, *[1] * (answers.x.ndim - 2))
+        center, scale = (answers.x.new_tensor(values).reshape(shape) for values in (means, stds))
+        return answers.changed(lambda x: (x - center) / scale, f"with inputs {text}", line)
 
     return entry
-
-
-def _normalise(x: "Tensor", mean: Sequence[float], std: Sequence[float]) -> "Tensor":
-    """(x - mean) / std, by channel."""
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    return (x - x.new_tensor(mean).reshape(shape)) / x.new_tensor(std).reshape(shape)
 
 
 def _begin(answers: Answers, mean: Sequence[float], std: Sequence[float]) -> str:

@@ -64,7 +64,6 @@ class ModelAudit:
             self.audited.keep_facts()
 
     def _check_clean(self) -> State:
-        """Run the clean check, or load its rows; return the state after it."""
         name, n = self.source.name, len(self.plan.ids)
         if self.run.has_part(name, CLEAN):
             clean = self.run.part(name, CLEAN)
@@ -75,7 +74,13 @@ class ModelAudit:
         self.audited.rows[CLEAN] = clean
         state = State.from_clean(clean, self.plan.levels, targeted=self.plan.targeting is not None)
         if self.source.reject is not None:
-            self.audited.note(CLEAN, [_rejection_remark(state.clean_pred, self.source.reject)])
+            k = int((state.clean_pred == self.source.reject).sum())
+            share = f" ({100 * k / n:.1f} %)" if n else ""
+            text = (
+                f"{k} of {n} clean inputs{share} are rejected (class {self.source.reject}) and count as not correct; no rejected "
+                "input is a success"
+            )
+            self.audited.note(CLEAN, [Remark("rejected", text)])
         return state
 
     def _note_skipped_stages(self) -> None:
@@ -105,8 +110,6 @@ class ModelAudit:
             inputs = self.plan.dataset.load(samples).numpy()
             self.run.save_clean(self.source.name, dict(zip(samples, inputs, strict=True)))
 
-    # One stage
-
     def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
         """Run a stage, or load its rows, and update the state. Returns the checks that the stage failed."""
         records = self._stage_rows(stage, state)
@@ -123,28 +126,25 @@ class ModelAudit:
         reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
         reach[~compared | (reach <= nearest)] = np.nan
-        return self.checks.probe_ahead(stage, state, level, reach, int(compared.sum()), self._passes_per_sample(stage))
+        return self.checks.probe_ahead(
+            stage, state, level, reach, int(compared.sum()), sum(self.plan.cost_once(self.source, stage))
+        )
 
     def _stage_rows(self, stage: Stage, state: State) -> Records:
-        """Run a stage on the samples that are left to it, or load its rows; none if it cannot run on the model."""
         if stage.name in self.source.skipped:
             return NO_ROWS
         if self.run.has_part(self.source.name, stage.name):
             self.run.drop_groups(self.source.name, stage.name)
             return self.run.part(self.source.name, stage.name)
-        before = self._state_before(stage, state)
+        # A stage that runs alone takes no notice of what others broke.
+        before = replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process
         run = AttackRun(self.audited, stage, before, self._spared_samples(stage, before), followed, pool)
         self._announce_stage(stage, len(run.samples), before)
         return run()
 
-    def _state_before(self, stage: Stage, state: State) -> State:
-        """The state that a stage begins with: one that runs alone takes no notice of what others broke."""
-        return replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
-
     def _spared_samples(self, stage: Stage, state: State) -> Array:
-        """(n,) bool: samples that earlier stages left too far from the boundary for this stage."""
         return spared_samples(self.plan, stage, state, waits=self.checks.waits(stage))
 
     def _is_probe(self, stage: Stage) -> bool:
@@ -155,38 +155,17 @@ class ModelAudit:
 
     def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
         """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""
-        expected = self._expected_stages()
-        position = self.plan.stages.index(stage)
-        later = [candidate for candidate in expected if self.plan.stages.index(candidate) > position]
+        stages, names = self.plan.stages, [source.name for source in self.plan.models]
+        expected = [one for one in stages if one.name not in self.source.skipped and not self.checks.waits(one)]
+        later = [one for one in expected if stages.index(one) > stages.index(stage)]
         place = f"{len(expected) - len(later)}/{len(expected)} " if stage in expected else ""
-        passes = samples * self._passes_per_sample(stage)
+        passes = samples * sum(self.plan.cost_once(self.source, stage))
         self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, passes)
         # The forecast takes the samples that are near the boundary now for those that later stages will find there.
         current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
         remaining = {
-            successor.name: int((open_ & ~self._spared_samples(successor, current)).sum()) * self._passes_per_sample(successor)
-            for successor in later
+            one.name: int((open_ & ~self._spared_samples(one, current)).sum()) * sum(self.plan.cost_once(self.source, one))
+            for one in later
         }
-        self.progress.forecast({stage.name: passes} | remaining, self._models_after())
-
-    def _expected_stages(self) -> list[Stage]:
-        """Stages expected to run on this model; those that wait for a condition count only once it holds."""
-        return [stage for stage in self.plan.stages if stage.name not in self.source.skipped and not self.checks.waits(stage)]
-
-    def _models_after(self) -> int:
-        names = [source.name for source in self.plan.models]
-        return len(names) - names.index(self.source.name) - 1
-
-    def _passes_per_sample(self, stage: Stage) -> int:
-        """Largest number of forwards plus backwards that a stage spends on one sample at one budget."""
-        return sum(self.plan.cost_once(self.source, stage))
-
-
-def _rejection_remark(clean_pred: Array, reject: int) -> Remark:
-    k, n = int((clean_pred == reject).sum()), len(clean_pred)
-    share = f" ({100 * k / n:.1f} %)" if n else ""
-    text = (
-        f"{k} of {n} clean inputs{share} are rejected (class {reject}) and count as not correct; no rejected input is a success"
-    )
-    return Remark("rejected", text)
+        self.progress.forecast({stage.name: passes} | remaining, len(names) - names.index(self.source.name) - 1)

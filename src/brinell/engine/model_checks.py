@@ -44,6 +44,8 @@ class ModelChecks:
     def __init__(self, audited: AuditedModel) -> None:
         self.audited, self.plan, self.source, self.model = audited, audited.plan, audited.source, audited.model
         self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
+        self._seeks_scores = self.plan.threshold is None
+        """True if scores may take the place of the shown ones: they have the model's class, but not its probabilities."""
         self.conditions: set[str] = set()
         """Conditions of waiting stages that hold (`engine.adaptive.When`)."""
         self.is_flat = False
@@ -55,11 +57,6 @@ class ModelChecks:
         """Model to query, by the gradient that a stage follows (`engine.adaptive.Source`)."""
         if self._surrogate is not None:
             self.gradient_models["surrogate"] = with_surrogate(self.model, self._surrogate)
-
-    @property
-    def _seeks_scores(self) -> bool:
-        """True if scores may take the place of the shown ones: they have the model's class, but not its probabilities."""
-        return self.plan.threshold is None
 
     def _right(self, state: State) -> Array:
         """(n,) bool: samples that attacks may break and that the model classifies correctly, as the checks need them."""
@@ -105,7 +102,6 @@ class ModelChecks:
         return {str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]}
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:
-        """Failed checks among these codes, with a warning for each."""
         recorded = self._known
         failures = {code: str(recorded[code]["text"]) for code in recorded if code in codes and recorded[code]["passed"] is False}
         for text in failures.values():
@@ -193,14 +189,9 @@ class ModelChecks:
     def probe_ahead(self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int) -> dict[str, str]:
         """Check that a probe does not outdo the attacks before it that climb the loss; a failure starts waiting stages.
 
-        Args:
-            stage: the probe.
-            state: the state after it.
-            level: (n,) the level at which it attacked each sample.
-            reach: (n,) the margin from which others come as near as it came; infinite for samples that it broke, and NaN for
-                those on which it is not ahead.
-            compared: number of samples that it attacked.
-            passes: forwards and backwards that it spends on a sample at most.
+        `level` (n,) is that at which it attacked each sample, `reach` (n,) the margin from which others come as near as it came:
+        infinite for samples that it broke, NaN for those on which it is not ahead. It attacked `compared` samples and spends at
+        most `passes` forwards and backwards on one.
         """
         plan, recorded = self.plan, self._known.get(Code.PROBE_AHEAD)
         opening = f"{self.audited.short_name(stage.name)}, "
@@ -301,7 +292,6 @@ class ModelChecks:
         return repaired
 
     def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:
-        """Check clean accuracy on the samples without failures; return the finding (or none) and the forwards."""
         index = np.flatnonzero(~state.failed)
         if not len(index):
             return [], 0

@@ -1,7 +1,7 @@
 """From a request to a plan: the stages that will run, those that cannot, and the largest cost. No attack runs here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,11 @@ def make_plan(
     """
     stages = _drop_unused_surrogates(build_stages(request.attack), request)
     for stage in stages:
-        _check_queries(stage, request)
+        minimum = question_cost(stage.eot, request.precision)
+        if request.queries is not None and request.queries < minimum:
+            raise RequestError(
+                f"queries is {request.queries}, and {stage.name} spends {minimum} on one question: allow as many or more"
+            )
     distance = open_distance(request.norm)
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
@@ -159,7 +163,9 @@ def make_plan(
     ids = selection.ids[attackable_samples(labels[selection.ids], target, threshold)]
     unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
     budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
-    surrogates = tuple(_open_surrogate(spec, dataset) for spec in request.surrogate)
+    surrogates = tuple(_surrogate_source(spec, model_opener(spec, dataset)) for spec in request.surrogate)
+    for source in surrogates:
+        check_gradients(source.open())
     brought = _brought_surrogates(stages, dataset)
     if recommended is None:
         check_budgets(budgets, distance, dataset.domain)
@@ -171,8 +177,7 @@ def make_plan(
     notes = missing_class_notes(labels[selection.ids], classes)
     notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
     shared = distance, stages, target is not None
-    sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
-    sources = tuple(_with_reject_class(source, request, classes) for source in sources)
+    sources = tuple(_make_source(spec, opener, copy, dataset, *shared, request) for spec, opener, copy in openers)
     check_names([source.name for source in sources])
     known = max(len(classes), int(labels.max(initial=0)) + 1)
     notes += [note for source in sources if (note := _extra_class_note(source, known))]
@@ -206,7 +211,6 @@ def make_plan(
 
 
 def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int]) -> list[str]:
-    """Notes of attacks that test what they place on a few of these samples."""
     suitable: list[object] = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
     trying = [attack for attack in suitable if isinstance(attack, TriesInputs)]
     if not trying:
@@ -229,10 +233,8 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
     return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate)
 
 
-def _open_surrogate(spec: str, dataset: Dataset) -> ModelSource:
-    opener = model_opener(spec, dataset)
+def _surrogate_source(spec: str, opener: Callable[[], Model]) -> ModelSource:
     model: Model = check_complete(Model, opener())
-    check_gradients(model)
     return ModelSource(name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={})
 
 
@@ -242,14 +244,15 @@ def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[Mo
     for attack in (stage.attack for stage in stages):
         for model in attack.surrogates() if isinstance(attack, BringsSurrogates) else ():
             check_class_names(model, tuple(dataset.classes), dataset.name)
-            opener, facts = _constant_opener(model), model_facts(model)
-            sources[facts["digest"]] = ModelSource(name=model.name, spec="", open=opener, copy=opener, facts=facts, skipped={})
+            source = _surrogate_source("", _constant_opener(model))
+            sources[source.facts["digest"]] = source
     return tuple(sources.values())
 
 
 def select_samples(request: Request, dataset: Dataset) -> Selection:
     """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how."""
-    return choose_samples(request, dataset, default="first" if str(request.eps).startswith("recommended") else "stratified")
+    default = "first" if str(request.eps).startswith("recommended") else "stratified"
+    return choose_samples(request.samples, request.seed, dataset, default=default)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
@@ -299,14 +302,6 @@ def device_names() -> list[str]:
     return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
-def _check_queries(stage: Stage, request: Request) -> None:
-    minimum = question_cost(stage.eot, request.precision)
-    if request.queries is not None and request.queries < minimum:
-        raise RequestError(
-            f"queries is {request.queries}, and {stage.name} spends {minimum} on one question: allow as many or more"
-        )
-
-
 def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
     """Return a function that opens the model a spec names; `engine.answers.with_logits` turns its answers into logits."""
     spec, class_names = split_class_names(expand_spec("model", spec))
@@ -335,8 +330,8 @@ def _make_source(
     distance: Distance,
     stages: tuple[Stage, ...],
     targeted: bool,
+    request: Request,
 ) -> ModelSource:
-    """Open a model and find out which stages it can run."""
     model: Model = check_complete(Model, opener())
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     facts = model_facts(model)
@@ -347,12 +342,9 @@ def _make_source(
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
         raise RequestError(_no_stage_message(stages, skipped, model, distance))
-    return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped)
-
-
-def _with_reject_class(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
-    reject = parse_reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
-    return source if reject is None else replace(source, reject=reject, facts=source.facts | {"reject_class": reject})
+    reject = parse_reject_class(request.reject_class, tuple(dataset.classes), facts["classes"], targeted)
+    facts |= {} if reject is None else {"reject_class": reject}
+    return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped, reject=reject)
 
 
 def _extra_class_note(source: ModelSource, classes: int) -> str:

@@ -52,11 +52,6 @@ def data_facts(spec: str, dataset: Dataset, digest: str, n: int, select: str = "
     }
 
 
-def loading_warnings(dataset: Dataset) -> list[dict[str, Any]]:
-    """Warnings of the run about data that could not be read."""
-    return [{"code": remark.code, "model": None, "text": remark.text} for remark in dataset.info.remarks]
-
-
 def machine_facts(device: torch.device) -> dict[str, Any]:
     """Facts about the machine, Python and the libraries that figures depend on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -18,11 +18,12 @@ from brinell.core.checks import DECIDING_SCORES, GOOD
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.memory import is_memory_short
-from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
 from brinell.engine.context import CheckContext
 from brinell.engine.gradient_check import GradientCheck
 from brinell.engine.straight_through import StraightThrough
+from brinell.models._answers import Converted
 
 Result = TypeVar("Result")
 
@@ -36,27 +37,16 @@ CLIMB_STEPS = 8
 """Number of gradient steps by which repairs are compared."""
 
 
-class SubstituteGradient:
+class SubstituteGradient(Converted):
     """The answers of a model with another gradient: that of `differentiable`, from inputs (n, *shape) to the same answers."""
 
-    access = Access.GRADIENTS
-
     def __init__(self, model: Model, differentiable: Callable[[Tensor], Tensor]) -> None:
-        self._model, self._differentiable = model, differentiable
-        self.name, self.domain, self.classes = model.name, model.domain, model.classes
-
-    @property
-    def info(self) -> ModelInfo:
-        """Info of the model itself."""
-        return self._model.info
-
-    def digest(self) -> str:
-        """Digest of the model itself, whose answers are the same."""
-        return self._model.digest()
+        super().__init__(model, "", model.classes)
+        self.access, self._differentiable = Access.GRADIENTS, differentiable
 
     def predict(self, x: Tensor) -> Tensor:
         """The model's answers."""
-        return self._differentiable(x) if x.requires_grad else self._model.predict(x)
+        return self._differentiable(x) if x.requires_grad else self.model.predict(x)
 
 
 def with_straight_through(model: Model, *, attach: bool, decide: bool = False) -> SubstituteGradient:
@@ -151,7 +141,6 @@ def find_repair(context: CheckContext) -> Repair | None:
 
 
 def _climb(ledger: Ledger) -> float:
-    """Mean rise of the margin after `CLIMB_STEPS` steps along the gradient within eps."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     x = batch.x
     first = oracle.loss(batch.ids, x)

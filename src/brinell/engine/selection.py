@@ -1,7 +1,7 @@
 """Selection of samples of a data set: the first, stratified by class, or at random."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,18 +18,6 @@ MAX_LISTED = 5
 """Number of classes that a message lists."""
 
 
-class SelectionRequest(Protocol):
-    """A request that selects samples."""
-
-    @property
-    def samples(self) -> int | str | None:
-        """Number of samples, behind the method where one is named, or all; None for the default."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the selection."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The samples of a run."""
@@ -41,38 +29,31 @@ class Selection:
 
     def text(self, total: int) -> str:
         """Description in words, such as «20 of 2000 samples, stratified by class»."""
-        words = {"first": f"the first {len(self.ids)}", "stratified": str(len(self.ids)), "random": str(len(self.ids))}
-        suffixes = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}
-        return f"{words.get(self.method, f'all {len(self.ids)}')} of {total} samples{suffixes.get(self.method, '')}"
+        prefix = {"all": "all ", "first": "the first "}.get(self.method, "")
+        suffix = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}.get(self.method, "")
+        return f"{prefix}{len(self.ids)} of {total} samples{suffix}"
 
 
-def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Select = "stratified") -> Selection:
-    """Select the samples of a request.
+def choose_samples(samples: int | str | None, seed: int, dataset: Dataset, *, default: Select = "stratified") -> Selection:
+    """Select the samples of a request, which gives their number, behind a method where it names one.
 
     Unless the request gives a method, published test sets keep their order, so that figures are comparable with the literature;
     of other data samples are drawn by the `default` method.
-
-    Args:
-        request: number of samples with their method, and seed.
-        dataset: the data.
-        default: the method if neither the request nor the data says one.
     """
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     total = len(labels)
     if not total:
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    method, _, count = str(request.samples or "").rpartition(":")
+    method, _, count = str(samples or "").rpartition(":")
     if count.isdecimal() and int(count) > total:
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {total}: ask for that many at most, or for all")
-    n = count_samples(request.samples, total, DEFAULT_SAMPLES)
+        raise RequestError(f"samples is {samples}, and {dataset.name} has {total}: ask for that many at most, or for all")
+    n = count_samples(samples, total, DEFAULT_SAMPLES)
     method = method or ("first" if dataset.info.published else default)
-    if n == total:
-        return Selection(ids=np.arange(n, dtype=np.int64), method="all")
-    if method == "first":
-        return Selection(ids=np.arange(n, dtype=np.int64), method=method)
+    if n == total or method == "first":
+        return Selection(ids=np.arange(n, dtype=np.int64), method="all" if n == total else method)
     if len(np.unique(labels)) == 1:
         method = "random"  # data with one class, or with masks or boxes: there is nothing to stratify by
-    draw = Streams.of(request.seed, torch.arange(total)).fold("select").uniform().numpy()
+    draw = Streams.of(seed, torch.arange(total)).fold("select").uniform().numpy()
     order = np.lexsort((np.arange(total), draw)) if method == "random" else stratified_order(labels, draw)
     return Selection(ids=np.sort(order[:n]), method=method)
 

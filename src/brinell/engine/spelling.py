@@ -98,7 +98,6 @@ def _function_spec(body: str) -> str:
 
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:
-    """The data set that a folder holds; refuses one that is not recognised, or a folder in place of a model."""
     if kind == "model" and (folder / "config.json").is_file():
         raise RequestError(f"the model {folder} is a folder that save_pretrained wrote: write hf:{folder}")
     if kind == "model":

@@ -44,13 +44,8 @@ class GroupQueue:
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
     queue changes nothing at its front. So several groups can be attacked at once. Samples that do not fill a group wait until
-    fewer than `spare` groups are under way: counted when answers are taken in, and so the same whoever is faster.
-
-    Args:
-        samples: positions of the samples that the stage begins on.
-        broken: (samples of the run,): the smallest level at which each was broken before.
-        size: samples in a group.
-        spare: 1 for one process.
+    fewer than `spare` groups are under way (1 for one process): counted when answers are taken in, and so the same whoever is
+    faster. `broken` holds the smallest level at which each sample of the run was broken before.
     """
 
     def __init__(self, samples: Array, broken: Array, size: int, spare: int = 1) -> None:
@@ -78,7 +73,6 @@ class GroupQueue:
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 
     def _is_due(self) -> bool:
-        """True if the next group is to be cut, full or not."""
         waiting, under_way = len(self._queue), len(self.groups)
         return waiting >= self._size or (waiting >= SMALLEST and under_way < self._spare) or bool(waiting and not under_way)
 
@@ -92,15 +86,8 @@ class AttackRun:
     """The run of a stage, in which each sample descends through the budgets.
 
     Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones, and takes the rows of
-    those in the folder. With another batch size it cuts others, and attacks them all.
-
-    Args:
-        audited: the model.
-        stage: the attack.
-        state: what is known of each sample before it.
-        spared: (n,) bool: samples that it does not attack.
-        followed: the model whose gradients it follows.
-        pool: workers that attack its groups; none leaves them to this process.
+    those in the folder. With another batch size it cuts others, and attacks them all. It attacks no sample of `spared` (n,) and
+    asks the model `followed`; without a `pool` this process attacks the groups.
     """
 
     def __init__(
@@ -168,7 +155,6 @@ class AttackRun:
         )
 
     def _keep(self, group: OpenGroup, answer: GroupAnswer) -> None:
-        """Save rows and arrays, and what the worker remarked."""
         result = answer.result
         for sample, reason in answer.failed.items():
             self.audited.fail(self.name, sample, reason)

@@ -68,7 +68,6 @@ class StraightThrough(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the call, possibly with another gradient."""
         kwargs = kwargs or {}
         if func in IN_PLACE:
             return self._write(func, types, args, kwargs)
@@ -102,13 +101,13 @@ class StraightThrough(TorchFunctionMode):
         """Record a decision, or give a number made from one the gradient of its smooth values."""
         if func in COMPARISONS and any(_floats(arg) for arg in args):
             lead = COMPARISONS[func] * (args[0] - args[1])
-            self._record(out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6)))
+            self._soft[id(out)] = out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6))
         elif func in (torch.argmax, Tensor.argmax) and _floats(args[0]) and len([*args[1:], *kwargs.values()]) == 1:
             axis = next(iter([*args[1:], *kwargs.values()]))
-            self._record(out, args[0].movedim(axis, -1).softmax(-1))
+            self._soft[id(out)] = out, args[0].movedim(axis, -1).softmax(-1)
         elif func is torch.nn.functional.one_hot and (soft := self._soft_values(args[0])) is not None:
             if soft.shape == out.shape:
-                self._record(out, soft)
+                self._soft[id(out)] = out, soft
         elif func is torch.where and _floats(out) and (soft := self._soft_values(args[0])) is not None:
             self.changed_calls += 1
             move = soft * (torch.as_tensor(args[1]) - torch.as_tensor(args[2])).detach().to(out)
@@ -129,9 +128,6 @@ class StraightThrough(TorchFunctionMode):
                 self.changed_calls += 1
                 return out + (move - move.detach())
         return out
-
-    def _record(self, decision: Tensor, soft: Tensor) -> None:
-        self._soft[id(decision)] = (decision, soft)
 
     def _soft_values(self, decision: Any) -> Tensor | None:
         entry = self._soft.get(id(decision))

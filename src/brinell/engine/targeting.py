@@ -25,13 +25,7 @@ class Targeting:
     """Number of the class, if the text names one."""
 
     def classes(self, logits: Tensor, labels: Tensor, rng: Streams) -> Tensor:
-        """(n,) int64 target classes.
-
-        Args:
-            logits: (n, classes) answers to the clean inputs.
-            labels: (n,) int64 true classes, which are never drawn.
-            rng: a stream for each sample.
-        """
+        """(n,) int64 target classes, by the answers (n, classes) to the clean inputs; the labels (n,) are never drawn."""
         if self.class_index is not None:
             return torch.full_like(labels, self.class_index)
         if self.text == LEAST_LIKELY:
@@ -50,12 +44,7 @@ class Targeting:
 
 
 def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | None:
-    """Parse the rule for target classes; None for an untargeted audit.
-
-    Args:
-        text: a class by name or number, least-likely, or random.
-        classes: names of the classes of the data.
-    """
+    """Parse a class by name or number, least-likely, or random; None for an untargeted audit."""
     if text is None:
         return None
     if text in (LEAST_LIKELY, RANDOM):
@@ -69,14 +58,7 @@ def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | N
 
 
 def parse_reject_class(text: str | None, names: tuple[str, ...], classes: int, targeted: bool) -> int | None:
-    """Parse the class by which a model rejects inputs; None if there is none.
-
-    Args:
-        text: a class by name or number, or last.
-        names: names of the classes of the data.
-        classes: how many the model distinguishes.
-        targeted: true if attacks aim at target classes.
-    """
+    """Parse the class by which a model of so many classes rejects inputs: by name, number, or last; None if there is none."""
     if text is None:
         return None
     if targeted:

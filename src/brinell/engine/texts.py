@@ -84,7 +84,6 @@ def device_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as plain Python: paths as text, scalars as numbers."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 0):
         try:
             return value.item()

@@ -72,7 +72,7 @@ def open_plan(
     else:
         if request.samples is None and usual_samples is not None:
             request = request.model_copy(update={"samples": count_samples(usual_samples, len(dataset))})
-        selection = choose_samples(request, dataset, default=usual_method)
+        selection = choose_samples(request.samples, request.seed, dataset, default=usual_method)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")
