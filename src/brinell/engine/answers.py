@@ -43,16 +43,9 @@ def with_logits(
     The kind of answers is recognised on clean samples, unless the model declares it or answers maps or boxes. The option
     `answers` of a model, or the keyword of the Python call, overrides it.
 
-    Args:
-        model: the model, prepared for calls on the device.
-        dataset: the source of the clean samples.
-        manifest: stores the kind under `answers` (None for answers that need no conversion) and the cost under `probes`, both by
-            model. A resumed run reads the kind there and asks nothing.
-        device: the device of the model; None is the CPU.
-        name: the name of the model in the manifest; by default its own.
-
-    Raises:
-        ModelError: the model returns one number per input that is neither a logit nor a probability, such as NaN.
+    The manifest stores the kind under `answers` (None for answers that need no conversion) and the cost under `probes`, both by
+    `name`, by default the model's own. A resumed run reads the kind there and asks nothing. ModelError refuses one number per
+    input that is neither a logit nor a probability, such as NaN.
     """
     if model.info.answers is not None or model.info.output is not None or model.access == Access.LABELS:
         return model

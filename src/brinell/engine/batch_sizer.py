@@ -14,11 +14,8 @@ class BatchSizer:
     """A batch size that halves each time memory runs out.
 
     A sample's results do not depend on the other samples of its batch, so smaller batches give the same results. Work that was
-    interrupted by the lack of memory is lost and does not appear in the counts of the records.
-
-    Args:
-        size: the most inputs that the model is shown at once.
-        on_reduction: called with a remark each time that the size is halved.
+    interrupted by the lack of memory is lost and does not appear in the counts of the records. Each halving calls `on_reduction`
+    with a remark.
     """
 
     def __init__(self, size: int, on_reduction: Callable[[Remark], None]) -> None:

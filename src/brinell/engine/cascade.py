@@ -59,15 +59,7 @@ class Turn:
                 raise ValueError(f"{name} is {share:g}: it is a share from 0 to 1")
 
     def spared_samples(self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool) -> Array:
-        """(n,) bool: the samples that are not attacked.
-
-        Args:
-            draw: (n,) a number from 0 to 1 for each sample.
-            clean: (n,) lead of the true class on the clean input, in logits.
-            nearest: (n,) largest lead of a wrong class that an earlier stage reached.
-            last: (n,) the same for the previous stage; minus infinity for samples that it did not attack.
-            waits: true if the condition of the stage does not hold.
-        """
+        """(n,) bool: the samples that are not attacked, by a number `draw` (n,) from 0 to 1 for each and the leads of `State`."""
         spared = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
@@ -158,8 +150,8 @@ def _build_stage(spec: str) -> Stage:
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
     own = {key: options.pop(key) for key in TURN_OPTIONS if key in options}
-    turn: Turn = plugins.build_class("attack", spec, Turn, {key: own[key] for key in own.keys() - {"eot", "gradient"}})
-    looks: Looks = plugins.build_class("attack", spec, Looks, {key: own[key] for key in own.keys() & {"eot", "gradient"}})
+    looks: Looks = plugins.build_class("attack", spec, Looks, {key: own.pop(key) for key in ("eot", "gradient") if key in own})
+    turn: Turn = plugins.build_class("attack", spec, Turn, own)
     gradient, eot = looks.gradient, looks.eot
     plugin, (_, preset) = check_attack_name(name), PRESETS.get(name, (name, {}))
     attack: Attack = plugins.build("attack", plugin, preset | options)

@@ -36,19 +36,10 @@ class Repeat:
 
 
 class CheckContext:
-    """A model behind oracles that count, on samples that it classifies correctly.
+    """A model behind oracles that count, on samples that it classifies correctly, with ids 0 to n-1.
 
-    Answers that several checks need are asked for once.
-
-    Args:
-        model: the model.
-        batch: samples that it classifies correctly, with ids 0 to n-1, n at least 1.
-        distance: norm of `eps`.
-        eps: the largest budget of the run, above 0; infinite where there is none.
-        rng: one stream per sample.
-        batch_size: the most inputs shown to the model at once.
-        on_pass: called with (forwards, backwards) after each batch.
-        climbs_margins: True if attacks of the run follow gradients of margins, and not of the cross-entropy alone.
+    Answers that several checks need are asked for once. `eps` is the largest budget of the run, infinite where there is none;
+    `climbs_margins` says whether attacks of the run follow gradients of margins, and not of the cross-entropy alone.
     """
 
     def __init__(

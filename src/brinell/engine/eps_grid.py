@@ -64,10 +64,7 @@ def parse_eps(text: str) -> Budgets:
 def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> None:
     """Refuse budgets that make no sense: more than all of the range, or a small part of one of its levels.
 
-    Args:
-        budgets: as they were asked for, in the units of the data.
-        distance: the distance of the budgets; one without a finite extent (`Relative`) permits all.
-        domain: the domain of the inputs.
+    A distance without a finite extent (`Relative`) permits all.
     """
     from brinell.core.threat import extent
 
@@ -99,7 +96,6 @@ def check_budgets(budgets: Budgets, distance: "Distance", domain: Domain) -> Non
 
 
 def _expand(item: str) -> list[Fraction]:
-    """Budgets of one item of the list: a number, or a range from:to:points."""
     ends = item.split(":")
     if len(ends) == 1:
         return [_number(item)]

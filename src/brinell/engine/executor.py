@@ -43,14 +43,12 @@ class Local:
         self._answer, self._tasks = answer, deque[tuple[Any, Any]]()
 
     def start(self, shared: Mapping[str, Any]) -> None:
-        """Nothing to share."""
+        pass
 
     def submit(self, key: Any, task: Any) -> None:
-        """See `Executor`."""
         self._tasks.append((key, task))
 
     def next(self) -> tuple[Any, Any]:
-        """See `Executor`."""
         key, task = self._tasks.popleft()
         return key, self._answer(task)
 
@@ -88,16 +86,13 @@ class Pool(ABC):
         """The answer of a task that ended; raises WorkerDiedError, or the error of the task itself."""
 
     def start(self, shared: Mapping[str, Any]) -> None:
-        """See `Executor`."""
         if not self._idle and not self._running:
             self._idle.extend(self.open_workers(shared))
 
     def submit(self, key: Any, task: Any) -> None:
-        """See `Executor`."""
         self._waiting.append((key, task, 0))
 
     def next(self) -> tuple[Any, Any]:
-        """See `Executor`."""
         while True:
             while self._waiting and self._idle:
                 worker, entry = self._idle.popleft(), self._waiting.popleft()
@@ -131,19 +126,13 @@ class Channel:
 
 
 class Worker:
-    """A worker: a thread that runs the command until it serves, and the tasks that go to it.
-
-    Args:
-        command: runs the command, which comes to serve the channel.
-        shared: as in `Executor.start`.
-    """
+    """A worker: a thread that runs the command until it serves the channel, and the tasks that go to it."""
 
     def __init__(self, command: Callable[[Channel], object], shared: Mapping[str, Any]) -> None:
         self._channel = Channel(shared)
         Thread(target=self._run, args=(command,), daemon=True).start()
 
     def answer(self, task: Any) -> Any:
-        """Answer one task."""
         self._channel._tasks.put(task)
         answer, error = self._channel._answers.get()
         if error is not None:

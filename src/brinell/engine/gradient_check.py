@@ -74,10 +74,7 @@ def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
 class GradientCheck:
     """The check on one model, at the clean samples of a context.
 
-    Args:
-        context: the samples and the budget.
-        oracle: of the model, whose threat is the whole domain.
-        grad: (n, *shape): gradients of the margin at the samples.
+    The threat of the oracle is the whole domain; `grad` (n, *shape) are gradients of the margin at the samples.
     """
 
     def __init__(self, context: CheckContext, oracle: Oracle, grad: Tensor) -> None:

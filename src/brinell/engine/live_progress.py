@@ -37,13 +37,8 @@ class _Stage:
 class LiveProgress:
     """Shows the stage, the robust samples, the rate, and the remaining time of the whole run. A context manager.
 
-    The remaining time is an estimate: the expected passes at the rate of the run so far.
-
-    Args:
-        quiet: suppress notes, stages and the live line, but not warnings.
-        verbose: also report stages without samples.
-        warnings: False where the caller gives warnings as Python's own.
-        stream: receives the lines; None is standard error. Only terminals get a live line.
+    The remaining time is an estimate: the expected passes at the rate of the run so far. `quiet` leaves warnings; `verbose`
+    reports stages without samples, too. The stream is standard error by default; only terminals get a live line.
     """
 
     def __init__(

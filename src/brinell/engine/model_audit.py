@@ -136,13 +136,16 @@ class ModelAudit:
         if self.run.has_part(self.source.name, stage.name):
             self.run.drop_groups(self.source.name, stage.name)
             return self.run.part(self.source.name, stage.name)
-        # A stage that runs alone takes no notice of what others broke.
-        before = replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
+        before = self._state_before(stage, state)
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
         pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process
         run = AttackRun(self.audited, stage, before, self._spared_samples(stage, before), followed, pool)
         self._announce_stage(stage, len(run.samples), before)
         return run()
+
+    def _state_before(self, stage: Stage, state: State) -> State:
+        """The state that a stage begins with: one that runs alone takes no notice of what others broke."""
+        return replace(state, broken=np.full_like(state.broken, len(self.plan.levels))) if stage.turn.alone else state
 
     def _spared_samples(self, stage: Stage, state: State) -> Array:
         return spared_samples(self.plan, stage, state, waits=self.checks.waits(stage))

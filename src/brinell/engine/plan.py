@@ -20,7 +20,7 @@ from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import Budgets, SampleBudgets, check_budgets, parse_eps
 from brinell.engine.request import Request
-from brinell.engine.selection import Selection, choose_samples, missing_class_notes
+from brinell.engine.selection import Select, Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
 from brinell.engine.surrogates import check_class_names, check_gradients, surrogate_notes
@@ -135,11 +135,7 @@ def make_plan(
 ) -> Plan:
     """Resolve a request; raise for anything that does not fit before any computation.
 
-    Args:
-        request: what is asked for.
-        dataset: data already in memory, in place of `request.data`.
-        models: models already in memory, in place of `request.model`.
-        recommended: each sample's own budgets, where `request.eps` names them instead of giving numbers.
+    Data and models in memory take the place of those that the request names, and `recommended` budgets of its eps.
     """
     stages = _drop_unused_surrogates(build_stages(request.attack), request)
     for stage in stages:
@@ -251,15 +247,12 @@ def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[Mo
 
 def select_samples(request: Request, dataset: Dataset) -> Selection:
     """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how."""
-    default = "first" if str(request.eps).startswith("recommended") else "stratified"
+    default: Select = "first" if str(request.eps).startswith("recommended") else "stratified"
     return choose_samples(request.samples, request.seed, dataset, default=default)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
-    """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
-
-    Raises RequestError for data without such a convention.
-    """
+    """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps; other data have none."""
     if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
         raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give {option('eps')}, such as {example}")

@@ -43,16 +43,9 @@ def check_lead(
 ) -> tuple[Finding, int, int]:
     """Make the comparison; return the finding, and the forwards and backwards that it cost.
 
-    Args:
-        model: the model that the attacks before the probe followed.
-        opening: of the text, the probe as it is printed.
-        batch: at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1.
-        threat: their budgets and criterion.
-        reach: (n,): margin that the probe reached, from which it counts as ahead; infinite where it broke the sample.
-        counts: the number of samples on which it is ahead, and of those that it attacked.
-        passes: forwards and backwards that it spends on a sample at most.
-        rng: one stream per sample.
-        batch_size: the most inputs shown to the model at once.
+    The batch holds at most `SAMPLES` samples on which the probe is ahead, with ids 0 to n-1, and `counts` how many these are and
+    how many it attacked. `reach` (n,) is the margin that it reached, from which it counts as ahead: infinite where it broke the
+    sample. It spends at most `passes` forwards and backwards on a sample; the text begins with its name, `opening`.
     """
     ledger = Ledger(model, batch, threat, batch_size=batch_size)
     climb: Attack = plugins.build("attack", "apgd", {"loss": "margin", "steps": max(1, passes // 2)})

@@ -14,19 +14,11 @@ from brinell.core.threat import Distance, size
 
 
 def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """Round inputs to the levels of the domain, within `limit` of the clean ones where possible.
+    """Round inputs (n, *shape) to the levels of the domain, within `limit` (n,) of the clean ones `x0` where possible.
 
-    Args:
-        x: (n, *shape) inputs within `limit` of the clean ones.
-        x0: (n, *shape) clean inputs; if they lie on levels themselves, as stored ones do, every norm can be satisfied.
-        limit: (n,) the largest distance allowed, including the tolerance for float32 rounding.
-        distance: the distance of the budget.
-        domain: shape, bounds and levels of the inputs; without levels, nothing is rounded.
-
-    Returns:
-        (n, *shape) inputs on the nearest levels. If these exceed the limit of a sample, some of its values move one level towards
-        the clean input: as few as necessary, those closest to the middle between two levels first. If that does not suffice,
-        the sample stays on the nearest levels.
+    Clean inputs that lie on levels themselves, as stored ones do, satisfy every norm. Where the nearest levels exceed the limit
+    of a sample, some of its values move one level towards the clean input: as few as necessary, those closest to the middle
+    between two levels first. If that does not suffice, the sample stays on the nearest levels.
     """
     nearest = domain.round(x)
     too_far = size(distance, nearest, x0) > limit if domain.levels else torch.zeros(len(x), dtype=torch.bool, device=x.device)

@@ -12,10 +12,7 @@ from brinell.engine.executor import Channel, Pool, Worker, WorkerDiedError
 class RayPool(Pool):
     """As many actors as the cluster has GPUs or, without them, processors. Ray starts an actor again whose machine is lost.
 
-    Args:
-        on: the option: `ray` starts a cluster on this machine, `ray:ADDRESS` uses the one at the address.
-        command: as for `executor.Worker`; it is sent to the workers.
-        gpus: true if the workers compute on GPUs.
+    The option `on` is `ray`, which starts a cluster on this machine, or `ray:ADDRESS`; `command` is sent to the workers.
     """
 
     def __init__(self, on: str, command: Callable[[Channel], object], *, gpus: bool) -> None:
@@ -37,22 +34,18 @@ class RayPool(Pool):
         self._ray, self._command, self._gpus = ray, command, gpus
 
     def open_workers(self, shared: Mapping[str, Any]) -> Sequence[Any]:
-        """See `Pool`."""
         count = int(self._ray.cluster_resources().get("GPU" if self._gpus else "CPU", 1))
         options = {"num_cpus": 1, "num_gpus": int(self._gpus), "max_restarts": -1}
         actor = self._ray.remote(**options)(Worker)
         return [actor.remote(self._command, shared) for _ in range(max(1, count))]
 
     def send(self, worker: Any, task: Any) -> Any:
-        """See `Pool`."""
         return worker.answer.remote(task)
 
     def wait(self, handles: Sequence[Any]) -> Any:
-        """See `Pool`."""
         return self._ray.wait(handles, num_returns=1)[0][0]
 
     def result(self, handle: Any) -> Any:
-        """See `Pool`."""
         try:
             return self._ray.get(handle)
         except self._ray.exceptions.RayTaskError as error:

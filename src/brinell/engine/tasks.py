@@ -120,13 +120,8 @@ def open_task(
 ) -> Task:
     """Fit a model to data with masks or objects, and read the criterion.
 
-    Args:
-        dataset: the data.
-        model: the model.
-        text: the criterion; None for half of the pixels or objects, or without `single` for all pixels and all kinds of errors.
-        first: a sample on which the answers are checked, at the cost of a forward.
-        device: the device of the model.
-        single: whether there must be one aim.
+    The criterion `text` is by default half of the pixels or objects, or without `single`, which demands one aim, all pixels and
+    all kinds of errors. Answers are checked on the sample `first`, at the cost of a forward.
     """
     assert dataset.info.truth is not None
     if dataset.info.truth.task == "segmentation":
@@ -353,11 +348,7 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
 
 
 def read_box_criterion(text: str) -> tuple[dict[Error, float], float]:
-    """The kinds of errors that a criterion names, each with the share of objects, or the number of boxes, at which it is met.
-
-    Returns:
-        The kinds of errors, and the score above which boxes are shown.
-    """
+    """The errors that a criterion names, with the share or number at which each is met, and the score of shown boxes."""
     refusal = RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes")
     parts, at, least = text.partition("@")
     ends: dict[Error, float] = {}
