@@ -23,6 +23,7 @@ from brinell.core.record import Records
 from brinell.engine.consistency import ANSWER_TOLERANCE, PREREQUISITES, answer_difference
 from brinell.engine.context import NotMadeError
 from brinell.engine.group_attack import predict
+from brinell.engine.plan import ModelSource, Plan
 from brinell.models._answers import LogitModel
 from brinell.models._content import digest_of
 
@@ -53,13 +54,9 @@ class AfterContext:
     """The audited model, which has answered everything."""
     beginning: Identity
     """Its identity before the first question."""
-    open_copy: Callable[[], Model]
-    """Returns a copy that has answered nothing; raises BrinellError if there is none."""
-    reopened: bool = True
-    """True if a copy is made by opening the model's file again, so that it has the same digest."""
-    device: torch.device
+    plan: Plan
+    source: ModelSource
     batch_size: int
-    eot: int
     checks: Mapping[str, Mapping[str, Any]]
     """The findings before the attacks, as the manifest has them."""
     x: Tensor
@@ -108,10 +105,10 @@ def drift_until_the_end(context: AfterContext) -> Finding:
     """Clean inputs are answered as at the beginning; what the check before the attacks found stays where they are."""
     before = Finding(**context.checks[Code.DRIFT]) if Code.DRIFT in context.checks else Finding.not_made(Code.DRIFT, "no sample")
     unsure = any(context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks)
-    if context.eot > 1 or unsure or not len(context.x):
+    if context.plan.eot > 1 or unsure or not len(context.x):
         return before
     try:
-        logits = context.ask(context.model, context.x.to(context.device))
+        logits = context.ask(context.model, context.x.to(context.plan.device))
     except (SampleError, BatchError) as error:
         text = f"the model fails on a clean input that it answered at the beginning: {error}"
         return Finding(code=Code.DRIFT, passed=False, text=text)
@@ -135,16 +132,16 @@ def fresh_copy(context: AfterContext) -> Finding:
     model, x, limit = context.model, context.kept, context.limit
     if model.info.server is not None:
         raise NotMadeError("the model runs on another machine, where no copy can be made")
-    if context.eot > 1 or context.checks.get(Code.RANDOM, {}).get("passed") is False:
+    if context.plan.eot > 1 or context.checks.get(Code.RANDOM, {}).get("passed") is False:
         raise NotMadeError("the same input is answered differently each time")
     if not len(x):
         raise NotMadeError("no attack reached an input")
     with ExitStack() as stack:
-        copy = context.open_copy()
-        stack.enter_context(copy.info.session(context.device))
+        copy = context.source.copy()
+        stack.enter_context(copy.info.session(context.plan.device))
         if model.info.answers is not None and copy.info.answers is None:
             copy = LogitModel(copy, model.info.answers)
-        is_other = context.reopened and copy.digest() != context.beginning.digest
+        is_other = bool(context.source.spec) and copy.digest() != context.beginning.digest
         fresh = context.ask(copy, x)
     difference = answer_difference(context.ask(model, x), fresh)
     changed, figure = int((difference > limit).sum()), float(difference.amax())

@@ -57,8 +57,13 @@ def with_logits(
             costs["forwards"] += forwards
             costs["backwards"] += backwards
 
-        x = _load_clean(dataset)
-        kinds[name] = recognise_answers(model, x.to(device or "cpu"), count).info.answers if len(x) else None
+        n, most = len(dataset.labels()), max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))))
+        index = np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)).tolist() if n else []
+        unreadable = dataset.info.unreadable(index)
+        readable = [sample for sample in index if sample not in unreadable]
+        kinds[name] = None
+        if readable:
+            kinds[name] = recognise_answers(model, dataset.load(readable).to(device or "cpu"), count).info.answers
     converted = model if kinds[name] is None else LogitModel(model, kinds[name])
     if converted.classes < 2:
         raise ModelError(
@@ -66,16 +71,6 @@ def with_logits(
             "answers=logit or answers=probability"
         )
     return converted
-
-
-def _load_clean(dataset: Dataset) -> Tensor:
-    """(n, *shape): up to `SAMPLES` readable samples, spread over the data."""
-    n = len(dataset.labels())
-    count = max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))))
-    index = np.unique(np.linspace(0, n - 1, min(n, count)).astype(int)).tolist() if n else []
-    unreadable = dataset.info.unreadable(index)
-    index = [sample for sample in index if sample not in unreadable]
-    return dataset.load(index) if index else torch.zeros(0, *dataset.domain.shape)
 
 
 def check_answer_kind(logits: Tensor, model: Model) -> Finding:

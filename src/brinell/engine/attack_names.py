@@ -60,7 +60,6 @@ CASCADES: dict[str, tuple[str, ...]] = {
 }
 """Named sequences of stages: AutoAttack's three versions, that of the per-class study, Brinell's, and one without gradients."""
 ALIASES = {"autoattack": "standard"}
-"""Other names of cascades."""
 CASCADE_DESCRIPTIONS = {
     "fast": "the default: AutoAttack's verdict in a fraction of its time, and its full budget where gradients mislead",
     "standard": "AutoAttack's standard version: APGD-CE, APGD-T, FAB-T and Square; compares with RobustBench",
@@ -69,7 +68,6 @@ CASCADE_DESCRIPTIONS = {
     "black-box": "Square alone, for models that give scores and no gradients",
     "rand": "AutoAttack's version for models that draw random numbers: APGD by the mean of 20 answers",
 }
-"""Purpose of each cascade, in a clause."""
 
 
 def check_attack_name(name: str) -> str:

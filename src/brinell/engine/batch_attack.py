@@ -38,17 +38,13 @@ def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Do
         raise RequestError(str(error)) from None
 
 
-NORMALISED = "give bounds=(low, high); normalised inputs as they were before, with mean= and std="
-"""Remedy for inputs outside their bounds, for the error message."""
-
-
-def check_bounds(x: Tensor, domain: Domain, remedy: str = NORMALISED) -> None:
+def check_bounds(x: Tensor, domain: Domain, remedy: str = "") -> None:
     """Refuse inputs that hold NaN or leave their bounds, as normalised ones do."""
     if not domain.excess(x) <= domain.slack:
         lowest, highest = (float(value) for value in x.aminmax())
         raise RequestError(
             f"x holds values from {lowest:g} to {highest:g}, outside the bounds {domain.low:g} to {domain.high:g} "
-            f"(or NaN): {remedy}"
+            f"(or NaN): {remedy or 'give bounds=(low, high); normalised inputs as they were before, with mean= and std='}"
         )
 
 

@@ -271,9 +271,12 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
     if crossings.are_steps():
         raise NotMadeError("the scores change in steps, as those of trees, so no lead goes to zero; attack by labels alone")
     if k := int(jumps.any(1).sum()):
+        leading, classes = crossings.classes[jumps].unique().tolist(), crossings.classes.unique()
+        is_few = len(leading) <= 3 and 2 * len(leading) <= len(classes)
+        where = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
         text = (
             f"on {k} of {n} {description} the margin beside the decision boundary is above {100 * JUMP:.0f} % of the clean one"
-            f"{_class_list(crossings.classes[jumps], crossings.classes)}: {REMEDY}"
+            f"{where}: {REMEDY}"
         )
         return Finding(code=code, passed=False, text=text, figure=k / n, limit=0.0)
     error_rate, rate = 0.0, ERROR_RATE / len(NEAR)
@@ -296,11 +299,3 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
         error_rate=error_rate,
         reason=TOO_FEW if few else None,
     )
-
-
-def _class_list(jumping: Tensor, classes: Tensor) -> str:
-    """The classes on the side of a jump, if they are at most three of more; empty otherwise."""
-    numbers = sorted(set(jumping.tolist()))
-    if len(numbers) > 3 or 2 * len(numbers) > len(set(classes.flatten().tolist())):
-        return ""
-    return f" (where class {' or '.join(map(str, numbers))} leads)"

@@ -108,7 +108,7 @@ def misleading_gradients(context: CheckContext) -> Finding:
 def gradient_mismatch(context: CheckContext) -> Finding:
     """The gradient matches finite differences of the answers."""
     _require_gradient(context)
-    n, limit = len(context.batch), gradient_check.MAX_DISAGREEMENT
+    n = len(context.batch)
     check = gradient_check.GradientCheck(context, context.oracle, context.margin.grad)
     figure, wrong = None, False
     if not bool(context.oracle.active(context.batch.ids).any()):
@@ -127,7 +127,7 @@ def gradient_mismatch(context: CheckContext) -> Finding:
         passed=None if few else not wrong,
         text=f"{TOO_FEW}: {text}" if few else text,
         figure=figure,
-        limit=limit,
+        limit=gradient_check.MAX_DISAGREEMENT,
         error_rate=ERROR_RATE,
         reason=TOO_FEW if few else None,
     )

@@ -36,7 +36,10 @@ def check_clean_accuracy(
     model's device. Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 64 samples for
     each change of the table that fits its inputs.
     """
-    is_correct, n, index = pred == labels, len(labels), spread_by_class(labels, SAMPLES)
+    is_correct, n, order = pred == labels, len(labels), np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    turn = np.arange(n) - np.repeat(starts, sizes)
+    index = order[np.sort(np.argsort(turn, kind="stable")[:SAMPLES])]  # as many of each class, as far as it has them
     k, limit = int(is_correct.sum()), chance(pred, labels, model.classes)
     low, _ = wilson(k, n) or (0.0, 1.0)
     mistakes, forwards = list[Mistake](), 0
@@ -64,11 +67,3 @@ def check_clean_accuracy(
         reason, text = TOO_FEW, f"{TOO_FEW}: {text}"
     rates = {"figure": k / n, "limit": limit, "error_rate": error_rate}
     return Finding(code=Code.CLEAN, passed=passed, text=text, cause=cause, reason=reason, **rates), forwards
-
-
-def spread_by_class(labels: Array, count: int) -> Array:
-    """Positions of at most `count` samples in the order of the classes: as many of each class, as far as it has them."""
-    order = np.argsort(labels, kind="stable")
-    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    turn = np.arange(len(order)) - np.repeat(starts, sizes)
-    return np.asarray(order[np.sort(np.argsort(turn, kind="stable")[:count])])

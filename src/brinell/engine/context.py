@@ -63,7 +63,6 @@ class CheckContext:
         self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
         self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
         self.findings: dict[Code, Finding] = {}
-        """The findings so far."""
         self.repeat: Repeat | None = None
         """The answers of the check of drift, which comes before the others of consistency."""
 

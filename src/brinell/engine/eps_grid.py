@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 MOST_BUDGET = 1e30
 """Largest budget, which float32 holds with its sums."""
 MOST_POINTS = 10_000
-"""Largest number of budgets in a grid."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,6 @@ class Result:
     arrays: dict[int, Array]
     """Adversarial inputs by sample id."""
     remarks: tuple[Remark, ...]
-    """Remarks of the attack."""
     extras: dict[int, dict[str, Array]] = field(default_factory=dict)
     """Extra arrays of the attack, by sample id and name."""
     legend: Mapping[str, Any] = field(default_factory=dict)
@@ -165,7 +164,6 @@ def _by_sample(samples: Array, extras: Extras) -> dict[int, dict[str, Array]]:
 
 
 def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
-    """(n,): the budget of each sample at its level."""
     return levels.gather(1, level[:, None])[:, 0]
 
 

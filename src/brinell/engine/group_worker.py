@@ -28,7 +28,6 @@ class GroupAnswer:
     traffic: Mapping[str, int]
     """Requests to a remote model since the last group, by kind."""
     shortages: tuple[Remark, ...] = ()
-    """Remarks on memory that was short."""
 
 
 @dataclass

@@ -7,8 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import BaseModel
-
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import toml
@@ -31,7 +29,6 @@ class Job:
     inputs: str
     """Inputs besides the settings on which the work depends, for the message that a folder cannot be resumed."""
     command: str
-    """Command line that repeats the work."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that do not affect the rows, so that a resumed run may change them."""
 
@@ -49,7 +46,7 @@ def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
         if previous or plan.exists():
             record = previous or read_record(plan)
             if record.get("cell") != job.cell:
-                refuse_request(layout, path, record["request"], job.request, job.ignored, job.inputs)
+                refuse_request(job, record["request"])
             if not resume:
                 raise RequestError(
                     f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
@@ -81,17 +78,10 @@ def settings_text(layout: Layout, request: BaseRequest, command: str, folder: Pa
     return trust.add_mark(folder, toml.dump(request, repeat_command))
 
 
-def refuse_request(
-    layout: Layout,
-    path: Path,
-    previous: Mapping[str, Any],
-    request: BaseModel,
-    ignored: tuple[str, ...] = (),
-    inputs: str = "the data",
-) -> NoReturn:
+def refuse_request(job: Job, previous: Mapping[str, Any]) -> NoReturn:
     """Raise RequestError for a second request in a folder; the message lists the differences."""
-    settings = request.model_dump(mode="json")
-    changed = [key for key in settings if previous.get(key) != settings[key] and key not in ignored]
+    settings = job.request.model_dump(mode="json")
+    changed = [key for key in settings if previous.get(key) != settings[key] and key not in job.ignored]
     words = ", ".join(f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed)
-    fallback = f"{inputs} or brinell itself has changed since it began"
-    raise RequestError(f"{path} holds another {layout.noun} ({words or fallback}): choose another {option('out')}")
+    fallback = f"{job.inputs} or brinell itself has changed since it began"
+    raise RequestError(f"{job.path} holds another {job.layout.noun} ({words or fallback}): choose another {option('out')}")

@@ -36,9 +36,7 @@ class Mistake(NamedTuple):
     """A mistake that fits."""
 
     evidence: str
-    """The observation."""
     line: str
-    """What to type."""
     rate: float = 1.0
     """Share of the samples on which the model is right once the mistake is mended; 1 where none was asked."""
 
@@ -50,8 +48,7 @@ class Mistake(NamedTuple):
 
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".safetensors")
 """Endings of files that torch and safetensors write."""
-MODULE_STATE = (b"_modules", b"_parameters")
-"""Attributes that every pickled module has, and no state dict."""
+MODULE_STATE = (b"_modules", b"_parameters")  # a state dict has neither
 MOST_BYTES = 1 << 24
 """Largest number of bytes of a pickle in which names are looked for."""
 
@@ -252,7 +249,6 @@ def explain(error: BoundsError, write: Callable[[Mapping[str, Any]], str]) -> Re
 LEAST_RATE = 0.4
 """Least accuracy with a mistake mended, at which it is named."""
 MOST_LISTED = 4
-"""Number of classes that a message lists."""
 MIN_PIXELS = 64
 """Number of values from which a vector without named columns may be a picture."""
 
@@ -445,7 +441,6 @@ ANSWERS = (
     _shifted(1, "with the label plus 1", "add 1 to the labels (y + 1)"),
     _in_another_order,
 )
-"""The entries about answers."""
 
 
 def mistakes_of(answers: Answers) -> list[Mistake]:

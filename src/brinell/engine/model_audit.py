@@ -21,7 +21,6 @@ from brinell.engine.state import State, draw_shares, spared_samples
 from brinell.store.run import NO_ROWS, Run
 
 MAX_LISTED = 4
-"""Number of skipped stages that a message lists for one reason."""
 GALLERY_BYTES = 16 * 2**20
 GALLERY_SAMPLES = 24
 """Clean inputs that a run keeps for the gallery of its report."""

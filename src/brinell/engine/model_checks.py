@@ -172,11 +172,9 @@ class ModelChecks:
         context = AfterContext(
             model=self.model,
             beginning=beginning,
-            open_copy=self.source.copy,
-            reopened=bool(self.source.spec),
-            device=plan.device,
+            plan=plan,
+            source=self.source,
             batch_size=self._sizer.size,
-            eot=plan.eot,
             checks=recorded,
             x=plan.dataset.load(clean.sample_id.tolist()),
             clean=clean,

@@ -176,7 +176,12 @@ def make_plan(
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared, request) for spec, opener, copy in openers)
     check_names([source.name for source in sources])
     known = max(len(classes), int(labels.max(initial=0)) + 1)
-    notes += [note for source in sources if (note := _extra_class_note(source, known))]
+    notes += [
+        f"{source.name} tells {known + 1} classes apart, and the data has {known}: if it rejects inputs by class {known}, add "
+        f"{option('reject_class', str(known))}, and such an input is no success"
+        for source in sources
+        if source.reject is None and known > 1 and source.facts["classes"] == known + 1
+    ]
     notes += surrogate_notes(*([(one.name, one.facts) for one in part] for part in ((*surrogates, *brought), sources)))
     if target is not None:
         for source in sources:
@@ -285,14 +290,10 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequestError(f"device {name!r} cannot be used ({reason}): choose {', '.join(device_names())}, or auto") from None
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+        devices = ", ".join(["cpu", *gpus, *["mps"] * torch.backends.mps.is_available()])
+        raise RequestError(f"device {name!r} cannot be used ({reason}): choose {devices}, or auto") from None
     return device
-
-
-def device_names() -> list[str]:
-    """The processor, then the GPUs that torch can use."""
-    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
-    return ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
 def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
@@ -338,16 +339,6 @@ def _make_source(
     reject = parse_reject_class(request.reject_class, tuple(dataset.classes), facts["classes"], targeted)
     facts |= {} if reject is None else {"reject_class": reject}
     return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped, reject=reject)
-
-
-def _extra_class_note(source: ModelSource, classes: int) -> str:
-    """Note on a model with one class more than the data has, which may be a reject class; empty for others."""
-    if source.reject is not None or classes < 2 or source.facts["classes"] != classes + 1:
-        return ""
-    return (
-        f"{source.name} tells {classes + 1} classes apart, and the data has {classes}: if it rejects inputs by class {classes}, "
-        f"add {option('reject_class', str(classes))}, and such an input is no success"
-    )
 
 
 def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:

@@ -79,7 +79,6 @@ class Repair:
     substitute: str
     """Description of the substitution, such as "the identity at every rounding"."""
     text: str
-    """One line that describes the repair and its gain."""
     disagreement: float
     """Disagreement of finite differences with the new gradient: 0 is perfect, 1 is chance."""
 

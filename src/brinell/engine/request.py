@@ -36,7 +36,6 @@ File = Annotated[str, Names("file")]
 ALL = "all"
 """A number of samples: as many as the data have."""
 METHODS = ("first", "stratified", "random")
-"""Ways to select samples."""
 
 
 def _check_samples(value: Any) -> Any:

@@ -15,7 +15,6 @@ from brinell.engine.request import count_samples
 Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
 MAX_LISTED = 5
-"""Number of classes that a message lists."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,6 @@ ORIGINALS = {
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
     "mnist": ("t10k-images*", "raw/t10k-images*", "MNIST/raw/t10k-images*"),
 }
-"""File name patterns of known data sets."""
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
 VIDEOS = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"))
 MAX_ENTRIES = 1000
@@ -80,10 +79,7 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
 
 
 def _function_spec(body: str) -> str:
-    """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin, and for anything else.
-
-    A Python file without the name of a function is refused.
-    """
+    """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin and anything else."""
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
         classes = [node for node in top_level_statements(Path(source)) if isinstance(node, ast.ClassDef) and node.decorator_list]

@@ -32,7 +32,6 @@ class OpenGroup:
     index: Array
     """(n,): positions of its samples in the run."""
     level: Array
-    """(n,): the level at which each is attacked."""
     answer: tuple[Array, Array] | None = None
     """(n,) the smallest level broken, the number of levels for none; (n,) bool: true if the stage is finished with the sample."""
 
@@ -65,7 +64,9 @@ class GroupQueue:
         new = list[OpenGroup]()
         while True:
             while self._is_due():
-                new.append(self._append_group())
+                index, self._queue = self._queue[: self._size], self._queue[self._size :]
+                new.append(OpenGroup(index, self.broken[index] - 1))
+                self.groups.append(new[-1])
             if not self.groups or (answer := self.groups[0].answer) is None:
                 return new
             first, (broken, closed) = self.groups.popleft(), answer
@@ -75,11 +76,6 @@ class GroupQueue:
     def _is_due(self) -> bool:
         waiting, under_way = len(self._queue), len(self.groups)
         return waiting >= self._size or (waiting >= SMALLEST and under_way < self._spare) or bool(waiting and not under_way)
-
-    def _append_group(self) -> OpenGroup:
-        index, self._queue = self._queue[: self._size], self._queue[self._size :]
-        self.groups.append(OpenGroup(index, self.broken[index] - 1))
-        return self.groups[-1]
 
 
 class AttackRun:
@@ -111,7 +107,6 @@ class AttackRun:
         size = size if spread == 1 else min(size, max(SMALLEST, -(-len(self.samples) // spread)))
         self.queue = GroupQueue(self.samples, state.broken, size, min(2, spread))
         self._groups: list[Records] = []
-        """The rows of the groups that were attacked."""
         self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
     def __call__(self) -> Records:

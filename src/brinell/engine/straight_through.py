@@ -61,7 +61,6 @@ class StraightThrough(TorchFunctionMode):
         super().__init__()
         self._attach, self._decide = attach, decide
         self.changed_calls = 0
-        """Number of changed calls."""
         self._soft: dict[int, tuple[Tensor, Tensor]] = {}
         """Decisions of the model, each with its smooth values, by id."""
 

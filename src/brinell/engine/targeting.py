@@ -22,7 +22,6 @@ class Targeting:
     text: str
     """The requested text: a class by name or number, least-likely, or random."""
     class_index: int | None
-    """Number of the class, if the text names one."""
 
     def classes(self, logits: Tensor, labels: Tensor, rng: Streams) -> Tensor:
         """(n,) int64 target classes, by the answers (n, classes) to the clean inputs; the labels (n,) are never drawn."""
