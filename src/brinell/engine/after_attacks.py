@@ -66,7 +66,6 @@ class AfterContext:
     kept: Tensor
     """(m, *shape) inputs that the run keeps, on the device."""
     forwards: int = 0
-    """Cost so far."""
 
     def make(self) -> list[Finding]:
         """Make all checks after the attacks."""

@@ -69,15 +69,6 @@ def run_audit(
     return Run.open(out, thresholds=True)
 
 
-def _criterion(plan: Plan) -> dict[str, Any]:
-    """The criterion's entry in the manifest; the reject class of each model is with its facts."""
-    if plan.targeting is not None:
-        return plan.targeting.describe()
-    if plan.threshold is not None:
-        return plan.threshold.describe()
-    return MISCLASSIFIED.describe() if plan.request.reject_class is None else {"name": NotRejected.name}
-
-
 def plan_facts(plan: Plan) -> dict[str, Any]:
     """Entries of the manifest that follow from the plan."""
     stages = [
@@ -95,6 +86,9 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         }
         for stage in plan.stages
     ]
+    criterion = (plan.targeting or plan.threshold or MISCLASSIFIED).describe()
+    if plan.request.reject_class is not None:
+        criterion = {"name": NotRejected.name}  # the class is with the facts of each model
     surrogates = [{"name": one.name, "spec": one.spec, **one.facts} for one in (*plan.surrogates, *plan.brought)]
     return {
         "cell": plan_hash(plan),
@@ -102,7 +96,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
         "models": [{"name": model.name, "spec": model.spec, **model.facts} for model in plan.models],
         **({"surrogates": surrogates} if surrogates else {}),
-        "criterion": _criterion(plan),
+        "criterion": criterion,
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
         "eps_text": list(plan.budgets.texts),

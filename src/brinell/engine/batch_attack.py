@@ -101,15 +101,6 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple | range) or (not isinstance(value, str) and getattr(value, "ndim", 0) == 1)
 
 
-def _class_text(targeted: Any) -> str:
-    if isinstance(targeted, str):
-        return targeted
-    try:
-        return str(operator.index(targeted))
-    except Exception:
-        raise RequestError(f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'") from None
-
-
 @dataclass
 class BatchAttack:
     """One model and one batch, which stages attack in turn."""
@@ -157,7 +148,11 @@ class BatchAttack:
             classes = parse_labels(targeted, len(self.y)).to(self.y.device)
         else:
             names = tuple(map(str, range(logits.shape[1])))
-            target = parse_targeting(_class_text(targeted), names)
+            try:
+                text = targeted if isinstance(targeted, str) else str(operator.index(targeted))
+            except Exception:
+                raise RequestError(f"targeted is {short(targeted)}: give a class, one for each sample, or 'random'") from None
+            target = parse_targeting(text, names)
             assert target is not None
             target.check(self.model.name, logits.shape[1])
             classes = target.classes(logits, self.y, Streams.of(self.seed, torch.arange(len(self.y), device=self.y.device)))

@@ -27,11 +27,7 @@ class BatchSizer:
         return self.size < self._requested
 
     def fit(self, work: Callable[[], Result]) -> Result:
-        """Call `work`, which reads `size`; halve the size and call it again while memory runs out, down to size 1.
-
-        Raises:
-            MemoryShortError: memory runs out at size 1.
-        """
+        """Call `work`, which reads `size`; halve the size and call it again while memory runs out, down to size 1."""
         while True:
             try:
                 return work()

@@ -271,7 +271,7 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
     if crossings.are_steps():
         raise NotMadeError("the scores change in steps, as those of trees, so no lead goes to zero; attack by labels alone")
     if k := int(jumps.any(1).sum()):
-        leading, classes = crossings.classes[jumps].unique().tolist(), crossings.classes.unique()
+        leading, classes = torch.unique(crossings.classes[jumps]).tolist(), torch.unique(crossings.classes)
         is_few = len(leading) <= 3 and 2 * len(leading) <= len(classes)
         where = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
         text = (

@@ -4,9 +4,6 @@ During an attack a sample appears in many batches: with other samples, in anothe
 answer it the same each time. Batch norm in training mode, noise drawn by row from a fixed seed, or a defence that adapts to its
 queries violate this. Such a model is robust by accident of the batch size, and no other check notices, because the same batch
 gets the same answers.
-
-The checks use up to 64 samples: the first batches once more (drift), the samples in other batches and rows, and a few alone
-(batch). They cost at most three forwards a sample, and one more for each of `SINGLES` samples.
 """
 
 from typing import Any

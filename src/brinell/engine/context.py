@@ -58,7 +58,6 @@ class CheckContext:
         self.batch_size, self.climbs_margins = batch_size, climbs_margins
         self.clean, self._on_pass, self.further_forwards = batch, on_pass, 0
         self.ledgers: list[Ledger] = []
-        """All ledgers, of which the costs are counted."""
         # Two of them, so that an input that fools the model by chance in one is not counted as a success in the other.
         self.oracle, self.attacked = (self.ledger(model).oracle() for _ in range(2))
         self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain

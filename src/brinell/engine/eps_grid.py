@@ -52,8 +52,12 @@ def parse_eps(text: str) -> Budgets:
     if len(items) > MOST_POINTS:
         raise RequestError(f"eps lists {len(items)} budgets, and a grid has {MOST_POINTS} at most: leave some out")
     for item in items:
-        for value in _expand(item.strip()):
-            fractions.setdefault(value, _write(value, _denominator(item)))
+        values = _expand(item.strip())
+        denominators = [Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end]
+        bottom = max((int(d) for d in denominators if d.denominator == 1), default=1)
+        for value in values:
+            is_decimal = bottom == 1 or value == 0
+            fractions.setdefault(value, f"{float(value):.6g}" if is_decimal else f"{float(value * bottom):.6g}/{bottom}")
         if len(fractions) > MOST_POINTS:
             raise RequestError(f"eps has more than {MOST_POINTS} budgets, and a grid has as many at most: leave some out")
     ordered = sorted(fractions)
@@ -128,15 +132,3 @@ def _exact(text: str) -> Fraction:
     if "/" in text or not math.isfinite(float(text)):
         raise ValueError(text)
     return Fraction(text.strip()) if float(text) else Fraction(0)
-
-
-def _denominator(item: str) -> int:
-    """Largest denominator that an item is written with; 1 for decimals."""
-    denominators = [Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end]
-    return max((int(d) for d in denominators if d.denominator == 1), default=1)
-
-
-def _write(value: Fraction, denominator: int) -> str:
-    if denominator == 1 or value == 0:
-        return f"{float(value):.6g}"
-    return f"{float(value * denominator):.6g}/{denominator}"

@@ -4,8 +4,6 @@ A central difference of the margin along a direction is compared with the produc
 random signs at every value, and random signs on patches (smooth ones). Half of the points lie near clean inputs, moved at random
 off the grid of stored values, where max pooling has ties; the others where a step of an attack leads. Limits:
 docs/reference/checks.md.
-
-Every query goes through a ledger's oracle, which counts it.
 """
 
 from dataclasses import dataclass
@@ -109,11 +107,9 @@ class GradientCheck:
         return not self._agreement(rows, signs, FINE).disagreement <= DOUBT
 
     def full_check(self) -> tuple[float, bool]:
-        """Full check on up to 64 samples. Costs at most 12 forwards and a backward per sample.
+        """The disagreement at the step size where it is smallest, NaN if too few answers change; whether the gradient is wrong.
 
-        Returns:
-            The disagreement at the step size where it is smallest; NaN if too few answers change visibly. True if the gradient
-            is wrong.
+        Costs at most 12 forwards and a backward on each of up to 64 samples.
         """
         rows = self._take_gradients(min(FULL_SAMPLES, len(self._batch)))
         worst = [

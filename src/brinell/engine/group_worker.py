@@ -72,25 +72,20 @@ class AuditWorker:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._sessions = plan, ExitStack()
         self._source: ModelSource | None = None
-        self._workers: dict[str, GroupWorker] = {}
-        """By stage."""
 
     def answer(self, task: GroupTask) -> GroupAnswer:
         """Attack a group of the model that the task names."""
         plan = self._plan
         if self._source is None or self._source.name != task.model:
             self._sessions.close()
-            self._workers.clear()
             self._source = next(source for source in plan.models if source.name == task.model)
             manifest = {"answers": dict(task.answers), "probes": {}}
             self._model, self._surrogates = open_models(plan, self._source, manifest, self._sessions)
             self._shortages: list[Remark] = []
             self._sizer = BatchSizer(plan.request.batch_size, self._shortages.append)
-        if task.stage not in self._workers:
-            stage = next(stage for stage in plan.stages if stage.name == task.stage)
-            setting = AttackSetting(plan=plan, source=self._source, model=self._model, stage=stage, surrogates=self._surrogates)
-            self._workers[task.stage] = GroupWorker(setting, self._sizer, self._shortages)
-        return self._workers[task.stage].answer(task)
+        stage = next(stage for stage in plan.stages if stage.name == task.stage)
+        setting = AttackSetting(plan=plan, source=self._source, model=self._model, stage=stage, surrogates=self._surrogates)
+        return GroupWorker(setting, self._sizer, self._shortages).answer(task)
 
 
 def open_models(

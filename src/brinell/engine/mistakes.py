@@ -272,7 +272,6 @@ class Answers:
     """The spec of the model; empty for a model in memory."""
     batch_size: int = 128
     forwards: int = 0
-    """Cost so far."""
 
     def changed(self, change: Callable[["Tensor"], "Tensor"], text: str, line: str) -> Mistake | None:
         """The mistake, if the model is far better with the inputs changed."""

@@ -51,7 +51,6 @@ class ModelChecks:
         self.is_flat = False
         """True if no clean input has a gradient: stages for masked gradients that follow the model's own are left out."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
-        """The record of repairs in the manifest."""
         self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
         """Model to query, by the gradient that a stage follows (`engine.adaptive.Source`)."""

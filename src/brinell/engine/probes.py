@@ -32,7 +32,7 @@ def has_gradient(grad: Tensor) -> Tensor:
 
 
 def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
-    """Find samples whose margin does not rise along its gradient as predicted, at clean inputs and within the budget.
+    """(n,) bool: samples whose margin does not rise along its gradient as predicted; (n,) bool: those with a visible change.
 
     A step is tried at each clean input, and one where six steps of an attack lead, if the sample is still robust there. Costs at
     most 11 forwards and 6 backwards a sample, three forwards where the first step of the attack fools the model.
@@ -40,9 +40,6 @@ def misled_samples(context: CheckContext) -> tuple[Tensor, Tensor]:
     Pintor et al. 2022 (indicator of unstable predictions) take the mean relative change of the loss at random neighbours.
     Deviation: the same neighbourhood is asked along the gradient too, because steep healthy networks change at random neighbours
     as much as shattered ones do; and not around clean inputs only, because gradients that lead at first may fail further on.
-
-    Returns:
-        (n,) bool: samples misled by either step; (n,) bool: samples with a visible change.
     """
     oracle, batch, domain, distance, eps = context.oracle, context.batch, context.domain, context.distance, context.eps
     (logits, _, grad), rng = context.margin, context.rng
@@ -66,11 +63,9 @@ def _probe_steps(
 ) -> tuple[Tensor, Tensor]:
     """Compare a step along the gradient (in Linf along its sign) with a random step of the same length.
 
-    The length is random, at most a share of `limit`, so it does not coincide with a period of the model.
-
-    Returns:
-        (n,) bool: the margin rose by less than a quarter of what the gradient predicts or of what fools the model, or by less
-        than at random; and (n,) bool: the step changed the answer visibly.
+    The length is random, at most a share of `limit`, so it does not coincide with a period of the model. Returned is
+    whether the margin rose by less than a quarter of what the gradient predicts or of what fools the model, or by less than at
+    random, and whether the step changed the answer visibly: (n,) bool each.
     """
     x, y = batch.x, batch.y
     lead, scale = losses.margin(logits, y), losses.scale(logits, y)

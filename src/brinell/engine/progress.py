@@ -9,10 +9,7 @@ class Progress(Protocol):
     """Receiver of progress reports."""
 
     def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
-        """Report the start of a stage, with its samples and the expected number of forwards plus backwards.
-
-        A stage with nothing to do is reported with 0 samples.
-        """
+        """Report the start of a stage, with its samples (0: nothing to do) and the expected forwards plus backwards."""
 
     def forecast(self, stages: Mapping[str, int], models: int) -> None:
         """Report the expected passes of the current and later stages, by name, and the number of later models."""

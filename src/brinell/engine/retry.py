@@ -21,9 +21,6 @@ def run_in_halves(
 
     A sample's results do not depend on the other samples, so failed samples do not affect them. If the model fails on a single
     sample, it is asked about another input; if it fails on that too, the error is raised.
-
-    Raises:
-        BatchError: the model fails on every input.
     """
     try:
         return [work(index)]
