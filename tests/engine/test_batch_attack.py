@@ -8,7 +8,6 @@ from torch import nn
 import brinell
 from _refusals import refused
 from brinell.core.errors import RequestError
-from brinell.store.run import Run
 
 X = torch.tensor([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]])
 """Margins 0.12, 0.02, 0.30, wrong from the start, 0.19."""
@@ -114,17 +113,6 @@ def test_labels_and_inputs_of_every_type_give_the_same(tmp_path):
         kind = (number, type(x), type(y), getattr(x, "dtype", ""), getattr(y, "dtype", ""))
         for name in ("success", "queries", "backwards", "x_adv", "margin", "distance"):
             np.testing.assert_array_equal(np.asarray(getattr(result, name)), getattr(expected, name).numpy(), f"{name} {kind}")
-
-
-def test_an_audit_takes_labels_and_inputs_of_every_type(tmp_path):
-    rows = []
-    for number, (x, y) in enumerate([(X, Y), (X.double().numpy(), LABELS[0]), (X, LABELS[6])]):
-        brinell.audit(Wall(), (x, y), eps="0.15", attack="fgsm", out=tmp_path / str(number), answers="logits")
-        records = Run.open(tmp_path / str(number)).records()
-        rows.append((records.outcome.tolist(), records.label.tolist(), records.adv_margin.tolist(), str(records.label.dtype)))
-    assert rows[0] == rows[1] == rows[2]
-    clean = ["correct", "correct", "correct", "misclassified", "correct"]
-    assert rows[0][0] == [*clean, "broken", "broken", "survived", "survived"]
 
 
 @pytest.mark.parametrize("y", [Y.float(), Y - 1, Y[:3], Y.bool().numpy().astype(complex), ["a"] * 5, Y[:, None]], ids=str)

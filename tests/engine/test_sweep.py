@@ -11,9 +11,7 @@ from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.record import CLEAN, COLUMNS, has_broken
-from brinell.datasets.digits import Digits
 from brinell.models._torch_model import TorchModel
-from brinell.models.digits_cnn import DigitsCnn
 from brinell.testing import linear_problem
 
 LEVELS = [0.05, 0.1, 0.15, 0.2]
@@ -158,21 +156,6 @@ def test_batch_and_group_size_do_not_matter(tmp_path):
         assert stored[0].keys() == stored[1].keys()
         for sample, array in stored[0].items():
             np.testing.assert_allclose(stored[1][sample], array, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
-    """A convolutional network, more samples than a batch, and every kind of attack: no cell may change its outcome."""
-    data = Digits()()
-    attacks = ("square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6", "apgd-t?steps=3&targets=3", "fmn?steps=5")
-    model, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
-    settings = {"domain": data.domain, "eps": "0.05:0.2:3", "attack": attacks}
-    runs = [run_audit(tmp_path / str(size), model, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
-    states = [states_of(run) for run in runs]
-    assert states[0] == states[1] == states[2]
-    records = runs[0].records()
-    breaking = set(records.attack[has_broken(records)])
-    assert breaking >= {"square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6"} and "survived" in records.outcome
 
 
 def test_the_same_run_twice_is_the_same_to_the_bit(tmp_path):
