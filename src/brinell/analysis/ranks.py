@@ -1,6 +1,5 @@
 """Ranks with ties, Spearman's correlation, its interval and its permutation test."""
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -61,14 +60,9 @@ def spearman_test(a: Sequence[float], b: Sequence[float], rng: np.random.Generat
     if spearman(a, b) is None:
         return None
     if len(a) <= EXACT:
-        orders = _all_orders(len(b))
+        orders = np.array(list(itertools.permutations(range(len(b)))))
     else:
         orders = rng.permuted(np.tile(np.arange(len(b)), (DRAWS + 1, 1)), axis=1)
         orders[0] = np.arange(len(b))
     x, y = (ranks - ranks.mean() for ranks in (ranked(np.asarray(side, dtype=np.float64)) for side in (a, b)))
     return float((np.abs((y[orders] * x).sum(1)) >= abs(float(x @ y)) - 1e-9).mean())
-
-
-@functools.cache
-def _all_orders(n: int) -> Array:
-    return np.array(list(itertools.permutations(range(n))))

@@ -83,6 +83,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
     eps_text = [str(text) for text in manifest["eps_text"]]
     weak = weaker_than_fast(manifest, model)
+    labels = {str(stage["name"]): stage_label(stage) for stage in manifest["stages"]}
     figures = Figures(clean, robust, eps_text, checks, detours(manifest, model, stages), weak)
     return ModelResult(
         run=run,
@@ -115,7 +116,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         checks=checks,
         caveat=caveat(checks),
         weak=weak,
-        attacks=_attacks(manifest),
+        attacks=" + ".join(labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"]),
         verdict=verdict(figures) if threshold is None else statement(threshold, figures),
         verdict_notes=list(verdict_notes(figures)) if clean.k else [],
     )
@@ -261,8 +262,10 @@ def stage_results(
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
     results = []
-    costs = _costs(records, cells)
     for i, stage in enumerate(cells.stages):
+        rows = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
+        names = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
+        counts: dict[str, Any] = {name: int(getattr(records, name)[rows].sum()) for name in names}
         after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
         curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
         last = rates(before[:, -1:], [0.0])[0].value
@@ -277,11 +280,8 @@ def stage_results(
                 eps=float(cells.eps[-1]),
                 accuracy=accuracy,
                 drop=minus(accuracy, last),
-                forwards=int(costs["forwards"][i]),
-                backwards=int(costs["backwards"][i]),
-                judge_forwards=int(costs["judge_forwards"][i]),
-                surrogate_passes=int(costs["surrogate_passes"][i]),
-                seconds=costs["seconds"][i],
+                **counts,
+                seconds=math.fsum(records.seconds[rows]),  # to the last bit, whatever the order of the rows
                 curve=curve,
                 broken=broken,
                 skipped=None if i in counted else reasons.get(stage, "the attack cannot run on this model"),
@@ -289,17 +289,6 @@ def stage_results(
         )
         before = before if after is None else after
     return results
-
-
-def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
-    rows_of_model, attack = records.model == cells.model, records.attack
-    rows = [np.flatnonzero(rows_of_model & (attack == stage)) for stage in cells.stages]
-    costs: dict[str, list[float]] = {}
-    for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds"):
-        column = getattr(records, name)
-        total = np.sum if name != "seconds" else math.fsum  # to the last bit, whatever the order of the rows
-        costs[name] = [total(column[index]) for index in rows]
-    return costs
 
 
 def class_names(manifest: Mapping[str, Any]) -> list[str]:
@@ -315,9 +304,3 @@ def class_name(names: Sequence[str], index: int) -> str:
 def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
     """The warnings that the run left in its manifest."""
     return [WarningResult(code=str(w["code"]), text=str(w["text"]), model=w.get("model")) for w in manifest.get("warnings", [])]
-
-
-def _attacks(manifest: Mapping[str, Any]) -> str:
-    """Name of the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps"."""
-    labels = {str(stage["name"]): str(stage.get("label") or stage["name"]) for stage in manifest["stages"]}
-    return " + ".join(labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"])
