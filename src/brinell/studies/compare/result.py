@@ -238,8 +238,8 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
             f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average, from {percent(c.clean)} on clean inputs"
         )
         if tied := [other.name for other in ranked if other.mean_drop == c.mean_drop and other is not c]:
-            rivals = [name for name in c.rivals if name not in tied]
-            more = f"; {listed(rivals)} may lose as {likewise}" if rivals else ""
+            untied = [name for name in c.rivals if name not in tied]
+            more = f"; {listed(untied)} may lose as {likewise}" if untied else ""
             drop = f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average"
             yield f"Classes {listed(sorted([c.name, *tied]))} have the {size} drop{scope} ({drop}){more}."
         elif c.rivals:
