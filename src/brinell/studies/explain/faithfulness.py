@@ -21,13 +21,7 @@ Ask = Callable[[Tensor], Tensor]
 def curves(ask: Ask, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int) -> tuple[Array, Array]:
     """Insertion and deletion curves, both (n, steps + 1): the probability of classes `y` (n,) as the share of places grows.
 
-    Args:
-        ask: the model.
-        x: (n, *shape) inputs.
-        y: (n,) int64.
-        maps: (n, *places).
-        domain: domain of the inputs.
-        steps: equal parts in which places are shown or hidden.
+    Inputs `x` are (n, *shape), `maps` (n, *places). Places are shown or hidden in equal steps.
     """
     n, places = len(x), places_of(domain)
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)

@@ -46,11 +46,7 @@ class AdversarialDataset:
 
 
 def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDataset, Model]:
-    """Open the adversarial examples of a run, and the first model of the run, which they fool.
-
-    Raises:
-        RequestError: the run is untrusted or without a fooled sample, or its data have changed.
-    """
+    """Open the adversarial examples of a run, and the first model of the run, which they fool."""
     run = Run.open(path)
     check_manifest(run.path, run.manifest, trust)
     plan = make_plan(parse_request(Request, run.manifest["request"]))

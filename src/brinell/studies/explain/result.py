@@ -118,15 +118,11 @@ class MethodResult(Result):
     seconds: float
     """Mean wall time of a map; samples of a batch share its time evenly."""
     dice: Measure | None
-    """Dice coefficient of the object and the largest places of the map, as many as the object has."""
     iou: Measure | None
-    """Intersection over union of the same places."""
     pointing: Measure | None
-    """Share of the samples whose largest map value lies on the object."""
     deletion: Measure | None
-    """Area under the probability of the class while places are hidden, the most important first: lower is better."""
     insertion: Measure | None
-    """Area under the same probability while places are shown in that order: higher is better."""
+    """Means of the columns of these names. Less is better in deletion, more in the others."""
     gain: Measure | None
     """Insertion minus deletion: higher is better."""
     blank: int
@@ -144,12 +140,10 @@ class MethodResult(Result):
 
 
 class Pair(Result):
-    """Comparison of two methods on the same samples."""
+    """Comparison of the reference method with another method or control, on the same samples."""
 
     method: str
-    """The reference method."""
     baseline: str
-    """The method or control that it is compared with."""
     measure: str
     difference: Measure
     """Mean of `method` minus `baseline`."""
