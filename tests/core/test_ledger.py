@@ -33,17 +33,6 @@ def points(values):
 # Counting
 
 
-def test_counts_forwards_and_backwards():
-    ledger, batch, model = ledger_of()
-    oracle = ledger.oracle()
-    oracle.scores(batch.ids, batch.x)
-    oracle.labels(batch.ids[1:], batch.x[1:])
-    oracle.gradient(batch.ids[2:], batch.x[2:], margin)
-    assert ledger.costs.forwards.tolist() == [1, 2, 3, 3]
-    assert ledger.costs.backwards.tolist() == [0, 0, 1, 1]
-    assert model.queries == 9
-
-
 queries = st.lists(
     st.tuples(st.sampled_from(["scores", "labels", "gradient"]), st.lists(st.integers(0, 5), min_size=1, max_size=14)),
     min_size=1,
@@ -191,15 +180,6 @@ def test_query_budget_per_sample():
     assert model.queries == 4, "the model saw a query that was refused"
     oracle.gradient(batch.ids[1:], batch.x[1:], margin)
     assert ledger.costs.forwards.tolist() == [2, 2, 2]
-
-
-def test_query_budget_counts_repeats_within_a_query():
-    ledger, batch, model = ledger_of(3, queries=2)
-    with pytest.raises(ContractError, match="budget of 2 queries is spent"):
-        ledger.oracle().scores(torch.tensor([0, 1, 1, 1]), batch.x[[0, 1, 1, 1]])
-    assert model.queries == 0
-    ledger.oracle().scores(torch.tensor([0, 1, 1]), batch.x[[0, 1, 1]])
-    assert ledger.costs.forwards.tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("x", [1.1, -0.1, torch.nan, torch.inf])
