@@ -14,7 +14,6 @@ from _browser import check_everywhere, chromium
 from _helpers import Recorder, threshold
 from _refusals import refused
 from brinell.analysis.inference import holm
-from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -76,21 +75,6 @@ def test_the_matrix_by_hand(transfer_result):
     (source,) = (entry for entry in transfer_result.sources if entry.name == "near")
     assert source.success == pytest.approx((1 / 4 + 0) / 2)
     assert source.max_linf == pytest.approx(0.15, abs=1e-6)
-
-
-def test_paired_differences(transfer_result):
-    entry = cell(transfer_result, "near", "far")
-    assert entry.difference == pytest.approx(-0.4) and entry.clean.k == 5
-    assert (entry.low, entry.high) == pytest.approx(paired_difference(3, 0, 2, 0))
-    raw = [mcnemar(0, c.clean.k - c.accuracy.k) for c in transfer_result.cells]
-    assert [c.p for c in transfer_result.cells] == pytest.approx(holm(raw))
-
-
-def test_per_class_adds_up(transfer_result):
-    for entry in transfer_result.cells:
-        assert sum(c.accuracy.k for c in entry.per_class) == entry.accuracy.k
-        assert sum(c.success.n for c in entry.per_class) == entry.success.n
-        assert entry.per_distortion == []
 
 
 def test_places_and_words(transfer_result):
