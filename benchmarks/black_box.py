@@ -1,6 +1,6 @@
 """Attacks without gradients side by side: success after so many queries, or, with --labels, the distance reached.
 
-    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square bandits] [--samples 60] [--skip 60]
+    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square simba] [--samples 60] [--skip 60]
     python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000 2500]
 
 All get the same network, which answers nothing but scores, and the first test images that it gets right, without the first
@@ -41,8 +41,8 @@ RUNS = {"--attacks rlab?patch=2 square": "--samples 6 --seeds 0 --budgets 100"}
 BUDGETS = (100, 250, 500, 1000, 2500, 5000)
 EPS = {"l2": "1", "linf": "4/255", "l0": "15"}
 ATTACKS = {
-    "l2": ("square", "simba", "simba?basis=dct", "bandits", "nes"),
-    "linf": ("square", "simba", "simba?basis=dct", "bandits", "nes"),
+    "l2": ("square", "simba", "simba?basis=dct"),
+    "linf": ("square", "simba", "simba?basis=dct"),
     "l0": ("sparse-rs", "sparse-rs?form=patch"),
 }
 

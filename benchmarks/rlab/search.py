@@ -15,6 +15,7 @@ Deviations from the release:
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -27,9 +28,10 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
-from brinell.rlab.episodes import dilution
 
 Worth = Literal["margin", "dilution"]
+LINE = 0.9
+"""Probability above which the dilution is a straight line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,16 @@ class TreeSearch:
 def published(steps: int = 4000) -> TreeSearch:
     """The loop of the authors' release, one probe at a time."""
     return TreeSearch(adds=2, steps=steps, worth="dilution", batch_size=1)
+
+
+def dilution(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    at_line = 1 / math.log10(LINE)
+    end = at_line + slope * (1 - LINE)
+    curve = 1 / p.clamp_max(LINE).log10()
+    return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
 
 
 class Searched(NamedTuple):

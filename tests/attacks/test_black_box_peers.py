@@ -10,8 +10,6 @@ from brinell import plugins
     ("spec", "norm", "eps", "least"),
     [
         pytest.param("simba", "l2", 2.0, 6, marks=pytest.mark.nightly),
-        pytest.param("bandits", "linf", 8 / 255, 4, marks=pytest.mark.nightly),
-        pytest.param("nes", "l2", 2.0, 4, marks=pytest.mark.nightly),
         ("sparse-rs", "l0", 60.0, 7),
         pytest.param("sparse-rs?form=patch", "l0", 192.0, 5, marks=pytest.mark.nightly),
         pytest.param("hop-skip-jump", "l2", 3.0, 4, marks=pytest.mark.nightly),

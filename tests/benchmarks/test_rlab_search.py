@@ -1,9 +1,11 @@
 """The searches that probe, on targets where every step can be worked out by hand."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from brinell.core.user_files import import_file
 from brinell.rlab.distort import variants
 
 _searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "search.py")
-TreeSearch, published, search = _searches.TreeSearch, _searches.published, _searches.search
+TreeSearch, published, search, dilution = _searches.TreeSearch, _searches.published, _searches.search, _searches.dilution
 
 FOUR = Domain(kind="vector", shape=(4,))
 WEIGHT = torch.tensor([1.0, 3.0, 2.0, -1.0])
@@ -125,3 +127,27 @@ def test_budgets_of_queries_and_distance_hold() -> None:
     result, ledger = run(needs(0.55), TreeSearch(), eps=0.1)
     assert not result.success[0] and not ledger.fooled[0]
     assert bool(run(needs(0.34), TreeSearch(), eps=0.1)[0].success[0])
+
+
+def logits_of(p, classes=2):
+    """(1, classes): probability p for class 0, the rest shared."""
+    return torch.tensor([[p, *[(1 - p) / (classes - 1)] * (classes - 1)]], dtype=torch.float64).log().float()
+
+
+def test_dilution_against_its_formula(subtests):
+    """1 / log10 p, divided by the value at p = 1 of the line that touches it at 0.9."""
+    for p in [0.9, 0.5, 0.1, 1e-3, 1e-9]:
+        with subtests.test(p=p):
+            slope = (1 / math.log10(0.9 + 1e-6) - 1 / math.log10(0.9 - 1e-6)) / 2e-6
+            end = 1 / math.log10(0.9) + slope * 0.1
+            assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(1 / math.log10(p) / -end, rel=1e-3)
+
+
+def test_dilution_is_monotone_finite_and_has_no_corner():
+    p = torch.linspace(1e-6, 1 - 1e-6, 4001, dtype=torch.float64)
+    values = dilution(torch.stack([p, 1 - p], 1).log(), torch.zeros(len(p), dtype=torch.int64))
+    assert values.isfinite().all() and (values.diff() < 0).all()
+    assert values[-1].item() == pytest.approx(-1, abs=1e-3) and values[0].item() == pytest.approx(0, abs=0.01)
+    slopes = values.diff() / p.diff()
+    position = int((p < 0.9).sum())
+    assert slopes[position - 3].item() == pytest.approx(slopes[position + 3].item(), rel=0.05)

@@ -20,15 +20,13 @@ SHORTER = {
     "ead": {"steps": 80, "searches": 10, "step_size": 0.001, "beta": 0.01},
     "square": {"steps": 40},
     "simba": {"steps": 40},
-    "bandits": {"steps": 20},
     "pgd-estimated": {"steps": 12, "pairs": 2},
-    "nes": {"steps": 5, "samples": 10},
     "sparse-rs": {"steps": 40},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
     "ray-s": {"steps": 40},
 }
 SLOW = {
-    *("bandits", "cw", "ddn", "ead", "hop-skip-jump", "nes", "pgd-estimated", "ray-s", "rlab", "simba", "sparse-rs", "square"),
+    *("cw", "ddn", "ead", "hop-skip-jump", "pgd-estimated", "ray-s", "rlab", "simba", "sparse-rs", "square"),
 }
 """Attacks whose whole checks take more than half a second; on images alone, in one distance, they are always made."""
 ON_IMAGES = SHORTER | {

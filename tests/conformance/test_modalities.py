@@ -29,8 +29,6 @@ SHORT = {
     "ead": {"steps": 8, "searches": 2, "step_size": 0.1, "init_c": 1.0},
     "square": {"steps": 12},
     "simba": {"steps": 10},
-    "bandits": {"steps": 5},
-    "nes": {"steps": 2, "samples": 6},
     "sparse-rs": {"steps": 10},
     "hop-skip-jump": {"steps": 1, "samples": 6, "starts": 4},
     "boundary-walk": {"steps": 3, "restarts": 1},

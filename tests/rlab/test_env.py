@@ -390,7 +390,6 @@ def test_rules_that_cannot_be_are_refused(subtests):
         {"p_init": 0.0},
         {"p_init": 1.5},
         {"removals": 2.0},
-        {"reward": "money"},
     ]:
         with subtests.test(settings=settings):
             with pytest.raises(ValueError, match=next(iter(settings))):

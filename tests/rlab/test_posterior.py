@@ -82,18 +82,6 @@ def test_only_the_last_answers_reduce_the_covariance(monkeypatch):
     assert torch.allclose(posterior.mean, torch.tensor([[[4.0, 3.0]]])), "all of the surprise belongs to the place that is open"
 
 
-def test_variance_is_the_quadratic_form():
-    covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
-    posterior = Posterior(1, 2, 2, covariance=covariance)
-    change, energy = torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), torch.tensor([3.0, 5.0])
-    # Place 0: (1, -1) K (1, -1)' = 1, times 3; place 1: (2, 0) K (2, 0)' = 4, times 5.
-    assert posterior.variance(change, energy).item() == pytest.approx(23.0)
-    full_covariance = torch.kron(covariance, torch.diag(energy))
-    assert posterior.variance(change, energy).item() == pytest.approx(
-        (change.flatten() @ full_covariance @ change.flatten()).item()
-    )
-
-
 def test_the_unit_is_the_measured_root_mean_square_and_is_forgotten():
     posterior = Posterior(1, 1, 2)
     assert posterior.unit.tolist() == [1.0]

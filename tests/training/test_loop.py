@@ -10,7 +10,7 @@ from _refusals import refused
 from _training import loop, same_state
 from brinell.core.errors import StoppedError
 from brinell.store import files
-from brinell.training.average import Average
+from brinell.training.average import Average, swap_state
 from brinell.training.data import augment, order
 from brinell.training.loop import START_FACTOR, ramp_factor, rate_factor
 
@@ -119,7 +119,7 @@ def test_the_average_is_that_of_the_weights():
         keep = min(0.5, average.steps / (10 + average.steps))
         total = keep * total + (1 - keep) * value
     assert float(average.full_state()["weight"]) == pytest.approx(total)
-    with average.applied():
+    with swap_state(module, average.full_state()):
         assert float(module.weight.detach()) == pytest.approx(total)
     assert float(module.weight.detach()) == 8.0
 

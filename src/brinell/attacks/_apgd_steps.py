@@ -31,7 +31,6 @@ class State:
         self.halved_before = torch.ones_like(loss, dtype=torch.bool)
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 

@@ -98,7 +98,6 @@ class SparseState:
         self.count = FIRST_SHARE * self.changed_before if dense else self.changed_before / SHARPEN
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 

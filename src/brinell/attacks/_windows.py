@@ -122,11 +122,7 @@ class Deals:
     The values of a vector have no order, so its windows are segments of a random one, with a random sign for each value; both
     are drawn anew with each block.
 
-    Args:
-        domain: where inputs live.
-        least: the shortest side of a window.
-        weighted: whether signs carry a random weight between 0 and 1.
-        rng: a stream for each sample.
+    `least` is the shortest side of a window; where `weighted`, signs carry a random weight between 0 and 1.
     """
 
     def __init__(self, domain: Domain, rng: Streams, *, least: int, weighted: bool) -> None:

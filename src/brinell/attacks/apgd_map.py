@@ -41,9 +41,9 @@ WIDEST = 2.0
 class APGDMap(EveryKind):
     """APGD on a loss of single pixels, with a radius that shrinks to eps."""
 
-    loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "masked-margin", "ce"] = "masked-ce"
-    """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce, jensen-shannon, masked-spherical,
-    masked-margin or ce (mean cross-entropy)."""
+    loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "ce"] = "masked-ce"
+    """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce, jensen-shannon, masked-spherical
+    or ce (mean cross-entropy)."""
     steps: Count = 100
     """Gradient steps."""
     wide: bool = True
@@ -59,7 +59,6 @@ class APGDMap(EveryKind):
         return WIDEST if len(self._phases()) > 1 else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def _phases(self) -> list[tuple[int, float]]:
@@ -69,7 +68,6 @@ class APGDMap(EveryKind):
         return [*before, (self.steps - sum(steps for steps, _ in before), 1.0)]
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the phases one after another on the samples that are still active."""
         active = oracle.active(batch.ids)
         batch, threat, rng = batch.select(active), threat.select(active), rng.select(active)
         phases = self._phases() if batch.start is None else [(self.steps, 1.0)]
@@ -174,17 +172,11 @@ def masked_spherical(logits: Tensor, y: Tensor) -> Tensor:
     return torch.where(losses.correct(logits, y), -true, torch.zeros_like(true))
 
 
-def masked_margin(logits: Tensor, y: Tensor) -> Tensor:
-    """The margin of pixels that are right, at most 0; 0 for the others."""
-    return losses.margin(logits, y).clamp_max(0)
-
-
 PIXEL_LOSSES = {
     "ce": losses.cross_entropy,
     "balanced-ce": balanced_cross_entropy,
     "masked-ce": masked_cross_entropy,
     "jensen-shannon": jensen_shannon,
     "masked-spherical": masked_spherical,
-    "masked-margin": masked_margin,
 }
 """The losses by the names that settings use."""

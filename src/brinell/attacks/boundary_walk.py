@@ -64,7 +64,6 @@ class BoundaryWalk(EveryKind):
         return self.restarts * (start + LOOKS + self.steps * (1 + LOOKS)), self.restarts * (TRIES + self.steps)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Walk from one start after another."""
         walk = _Walk(oracle, batch, threat, self.stop_at_eps)
         for restart in range(self.restarts):
             if 0 < restart < oracle.classes - 1 and not isinstance(threat.criterion, Targeted):

@@ -44,7 +44,6 @@ class DDN(EveryKind):
     family = "minimal"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:

@@ -84,7 +84,6 @@ class FAB(EveryKind):
             self._attack(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts and targets on a group of samples."""
         rivals = self._rivals(oracle, batch, threat)
         best = torch.full_like(threat.eps, torch.inf)
         for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):

@@ -27,11 +27,9 @@ class FGSM(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward, and the forward that looks at the result."""
         return 2, 1
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Step from the clean input."""
         grad = oracle.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
         batch, threat, grad = still_active(oracle, batch, threat, grad)  # a budget of one query is spent by now
         if not len(batch):

@@ -55,7 +55,6 @@ class FMN(EveryKind):
             raise ValueError(f"gamma is {self.gamma} and last_gamma {self.last_gamma}, which is at most gamma")
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:

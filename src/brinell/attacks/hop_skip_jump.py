@@ -61,11 +61,9 @@ class HopSkipJump(EveryKind):
         return self.starts + BISECTIONS + estimates + self.steps * (HALVINGS + BISECTIONS), 0
 
     def _count(self, step: int) -> int:
-        """Noisy inputs of the estimate at a step."""
         return min(int(self.samples * math.sqrt(step)), self.most_samples)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Walk with every sample until the steps or its queries are spent."""
         for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // (BLOCK * batch.x[0].numel()))):
             walk = _Walk(oracle, batch.select(rows), threat, rng.select(rows), self.gamma)
             if walk.start(self.starts):
@@ -92,7 +90,6 @@ class _Walk:
         return self._ledger.labels(self._batch.ids[rows], x) != self._batch.y[rows]
 
     def _affordable(self) -> Tensor:
-        """(n,) bool: samples with queries left."""
         return self._ledger.active(self._batch.ids)
 
     def _select(self, keep: Tensor) -> bool:

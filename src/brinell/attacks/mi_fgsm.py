@@ -74,11 +74,9 @@ class MIFGSM(EveryKind):
         return float("inf") if self.diverse else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Climb along the accumulated gradient."""
         x, sums = batch.x, torch.zeros_like(batch.x)
         fraction = self.step_size or 1 / self.steps
         for step in range(self.steps):

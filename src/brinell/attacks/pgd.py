@@ -51,7 +51,6 @@ class PGD(EveryKind):
         return self.restarts * (self.steps + 1), self.restarts * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
             batch, threat, rng = still_active(oracle, batch, threat, rng)
             if not len(batch):
@@ -59,7 +58,6 @@ class PGD(EveryKind):
             self._run(oracle, batch, threat, rng.fold(restart))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """One restart."""
         x = batch.x
         if self.random_start:
             start = threat.distance.sample(rng, tuple(x.shape[1:]))

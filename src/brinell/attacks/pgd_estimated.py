@@ -47,11 +47,9 @@ class PGDEstimated(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """A gradient and the pairs of each step, and a forward for the last input."""
         return self.steps * (2 * self.pairs + 1) + 1, self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Climb with every sample until it is fooled or the steps are spent."""
         x, correction = batch.x, torch.zeros_like(batch.x)
         missing = torch.zeros_like(x, dtype=torch.bool)
         for step in range(self.steps):

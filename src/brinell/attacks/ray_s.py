@@ -52,7 +52,6 @@ class RayS(EveryKind):
     targeted = False
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward a step."""
         return self.steps, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -102,7 +101,6 @@ class _Search:
         return self._threat.domain.clamp(self.batch.x + step)
 
     def _queried_radius(self) -> Tensor:
-        """(n,): radius of the next question."""
         return torch.where(self._bisecting, (self._lower + self._upper) / 2, self._radius.clamp_max(self._farthest))
 
     def update(self, adversarial: Tensor) -> None:

@@ -5,7 +5,6 @@ deviations from the papers, is `rlab.search`; `rlab.refine` follows an episode t
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, cast
 
@@ -173,7 +172,6 @@ class RLAB(EveryKind):
         return 1 + self.steps + (self.refine or 0) + clean + looks, looks
 
     def surrogates(self) -> tuple[Model, ...]:
-        """The networks that the policy's file brings."""
         return () if self.policy in NAMES else find_agent(self.policy).surrogates
 
     def surrogate_questions(self) -> int:
@@ -196,13 +194,7 @@ class RLAB(EveryKind):
         - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
           the sample had no episode.
         """
-        remarks = self._remarks(threat.domain.kind)
-
-        def watch(outcomes: Outcomes) -> None:
-            """Add the remarks of the monitors."""
-            remarks.extend(rare_success(outcomes, threat.eps))
-
-        results = self.run_episodes(oracle, batch, threat, rng, on_end=watch)
+        results = self.run_episodes(oracle, batch, threat, rng)
         grid, variants = self.grid(threat.domain), self.variants(threat.domain)
         names = _names(self.distortions)
         legend = {
@@ -212,6 +204,7 @@ class RLAB(EveryKind):
             "variants": [[names[id(variant.distortion)], variant.severity, variant.draw] for variant in variants],
         }
         arrays = {"patches": results.closest, "length": results.length, "map": results.map}
+        remarks = self._remarks(threat.domain.kind) + rare_success(results, threat.eps)
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
     def _remarks(self, kind: Kind) -> list[Remark]:
@@ -224,15 +217,7 @@ class RLAB(EveryKind):
             [Remark("worse-policy", worse)] if worse else []
         )
 
-    def run_episodes(
-        self,
-        oracle: Oracle,
-        batch: Batch,
-        threat: Threat,
-        rng: Streams,
-        on_end: Callable[[Outcomes], None] = lambda outcomes: None,
-    ) -> Outcomes:
-        """Run the episodes; returns the outcome of each sample."""
+    def run_episodes(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Outcomes:
         agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
@@ -243,7 +228,7 @@ class RLAB(EveryKind):
             slots=self.slots,
         )
         clean, policy = CleanUp() if self.clean_up else None, agent.policy(placement.choices)
-        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean, on_end=on_end)
+        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean)
 
 
 def _public_name(plugin: type[Any]) -> str:

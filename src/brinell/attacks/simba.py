@@ -59,16 +59,13 @@ class SimBA(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward at the start and one a step."""
         return self.steps + 1, 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Search from the clean inputs."""
         for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // math.prod(threat.domain.shape))):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Search on a group of samples."""
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
         share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
@@ -91,7 +88,6 @@ def _proposal(
     """(n, *shape): the next step of each sample that changes anything, and (n,): the turn that it belongs to."""
 
     def step(turn: Tensor) -> Tensor:
-        """(n, *shape): the inputs moved along the direction of this turn."""
         length = (1 - 2 * (turn % 2)) * share * threat.eps
         return threat.project(x + per_sample(length, x) * directions.direction(turn // 2), batch.x)
 
@@ -120,7 +116,6 @@ class _Directions:
         self._order = keys.argsort(1)
 
     def select(self, keep: Tensor) -> "_Directions":
-        """Keep some rows."""
         self._order = self._order[keep]
         return self
 

@@ -63,7 +63,6 @@ class SparseRS(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward at the start and one a step."""
         return self.steps + 1, 0
 
     def share(self, step: int) -> float:
@@ -134,7 +133,6 @@ class _Pixels:
         self.x = self._best.reshape(-1, *self._shape)
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         self._clean, self._count = self._clean[keep], self._count[keep]
         self._changed, self._best = self._changed[keep], self._best[keep]
 
@@ -159,7 +157,6 @@ class _Pixels:
         self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))
 
     def settle(self, improved: Tensor) -> None:
-        """Keep the proposals that improved."""
         self._best = torch.where(improved[:, None, None], self._proposal, self._best)
         self._changed = torch.where(improved[:, None], self._after, self._changed)
 
@@ -176,7 +173,8 @@ class _Patch:
         self._length = torch.tensor(self._grid, device=device)
         self._sides = _sides(self._grid, _places(threat))
         self._window = tuple(int(side) for side in self._sides.amax(0))
-        self._offsets = _coordinates(self._window).to(device)
+        axes = (torch.arange(side, device=device) for side in self._window)
+        self._offsets = torch.cartesian_prod(*axes).reshape(-1, len(self._window))
         room = self._length - self._sides
         self._corner = (rng.fold("corner").uniform(len(self._grid)) * (room + 1)).long()
         # The content of each patch: which channels are at the upper end of their range, for the largest window of all.
@@ -190,7 +188,6 @@ class _Patch:
         self.x = self._painted(self._corner, self._content)
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         self._clean, self._sides = self._clean[keep], self._sides[keep]
         self._corner, self._content = self._corner[keep], self._content[keep]
 
@@ -234,7 +231,6 @@ class _Patch:
         return self._clean.scatter(2, places[:, None].expand_as(values), values).reshape(-1, *self._shape)
 
     def settle(self, improved: Tensor) -> None:
-        """Keep the proposals that improved."""
         corner, content = self._next
         self._corner = torch.where(improved[:, None], corner, self._corner)
         self._content = torch.where(improved[:, None, None], content, self._content)
@@ -252,11 +248,6 @@ def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
     largest = torch.arange(1, max(grid) + 1, device=places.device)[:, None].minimum(length)
     fits = (largest.prod(1) <= places[:, None]).sum(1)
     return largest[fits - 1]
-
-
-def _coordinates(grid: tuple[int, ...]) -> Tensor:
-    """(places, axes) int64: coordinates of all places of a grid."""
-    return torch.cartesian_prod(*(torch.arange(side) for side in grid)).reshape(-1, len(grid))
 
 
 def _take(values: Tensor, places: Tensor) -> Tensor:

@@ -80,11 +80,9 @@ class Square(EveryKind):
     family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One forward at the start and one a step."""
         return self.restarts * (self.steps + 1), 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
             for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
                 if len(rows):
@@ -149,11 +147,9 @@ class _Linf:
         self._window = self._old = self._new = torch.zeros(0)
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         self.x0, self.eps, self.x = self.x0[keep], self.eps[keep], self.x[keep]
 
     def propose(self, deals: Deals, step: int) -> None:
-        """Write the window into `x`."""
         window, flat = deals.window(step), self.x.flatten(1)
         old = _at(flat, window, self._channels)
         clean = _at(self.x0, window, self._channels)
@@ -165,7 +161,6 @@ class _Linf:
         flat.scatter_(1, window, new.flatten(1))
 
     def settle(self, improved: Tensor) -> None:
-        """Keep the proposals that improved, and undo the others."""
         content = torch.where(improved[:, None, None], self._new, self._old)
         self.x.flatten(1).scatter_(1, self._window, content.flatten(1))
 
@@ -188,7 +183,6 @@ class _Mass:
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
         self.x0, self.x, self.budget, self.cost = self.x0[keep], self.x[keep], self.budget[keep], self.cost[keep]
 
     def _cost(self, delta: Tensor) -> Tensor:
@@ -236,7 +230,6 @@ class _Mass:
         self._undo = first, second, old_first, old_second, new_first, clean_second, cost
 
     def settle(self, improved: Tensor) -> None:
-        """Keep the proposals that improved, and undo the others."""
         first, second, old_first, old_second, new_first, clean_second, cost = self._undo
         mask, flat = improved[:, None, None], self.x.flatten(1)
         flat.scatter_(1, second, torch.where(mask, clean_second, old_second).flatten(1))

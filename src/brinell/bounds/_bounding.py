@@ -12,8 +12,6 @@ from brinell.bounds._graph import NONLINEAR, Activation, Graph, Linear, MaxPool,
 from brinell.bounds._relaxations import Relaxed, relax, relax_maxima, relax_product
 from brinell.bounds._rows import Rows
 
-__all__ = ["Ball", "Relaxation", "margin_rows"]
-
 EXTRA = 16
 """Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
 MOST_REFINED = 2_000
@@ -58,11 +56,9 @@ class Ball:
         return torch.maximum(self.x - eps - slack, self.low), torch.minimum(self.x + eps + slack, self.high)
 
     def to(self, dtype: torch.dtype) -> "Ball":
-        """The same balls in another precision."""
         return Ball(self.x.to(dtype), self.eps.to(dtype), self.low.to(dtype), self.high.to(dtype), self.norm)
 
     def select(self, keep: Tensor) -> "Ball":
-        """The ball around some of the samples."""
         low, high = (b[keep] if b.dim() == self.x.dim() else b for b in (self.low, self.high))
         return Ball(self.x[keep], self.eps[keep], low, high, self.norm, self.allowance, self.sample[keep])
 
@@ -205,16 +201,13 @@ Tighten = Callable[["Relaxation", int, Rows], Tensor]
 def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = None) -> Relaxation:
     """Ranges and lines of all nodes.
 
-    Args:
-        graph: the network.
-        ball: the inputs.
-        refine: bound the arguments of activations by CROWN; otherwise all ranges are those of interval arithmetic.
-        tighten: a better bound for those arguments whose sign CROWN leaves open.
+    With `refine` arguments of activations are bounded by CROWN; otherwise all ranges are those of interval arithmetic. `tighten`
+    is a better bound for those arguments whose sign CROWN leaves open.
     """
     state = Relaxation(graph, ball)
     low, high = ball.box
     state.ranges.append((low, high))
-    state.largest.append(_largest(low, high))
+    state.largest.append(torch.maximum(low.abs(), high.abs()))
     before = {j for k in graph.activations for j in graph.nodes[k].arguments}
     box, exact = {0}, {0} if ball.norm == "linf" else set[int]()
     for k, spec in enumerate(graph.nodes[1:], start=1):
@@ -244,7 +237,6 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
 
 
 def _relaxed(operation: Activation | MaxPool | Product, ranges: Sequence[Range]) -> Relaxed:
-    """The relaxation of an operation on the ranges of its arguments."""
     if isinstance(operation, Product):
         return relax_product(operation, *ranges)
     return relax(operation, ranges[0]) if isinstance(operation, Activation) else relax_maxima(operation, ranges[0])
@@ -254,10 +246,6 @@ def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Relaxed]:
     """The relaxations of all operations that are not linear, on the ranges of their arguments."""
     operations = {k: spec for k, spec in enumerate(graph.nodes) if isinstance(spec.operation, NONLINEAR)}
     return {k: _relaxed(spec.operation, [ranges[j] for j in spec.arguments]) for k, spec in operations.items()}  # type: ignore[arg-type]
-
-
-def _largest(low: Tensor, high: Tensor) -> Tensor:
-    return torch.maximum(low.abs(), high.abs())
 
 
 def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) -> None:
@@ -291,7 +279,6 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) 
 
 
 def _flat(index: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(k, 1): positions in the flattened value."""
     flat = torch.zeros(len(index), dtype=torch.long, device=index.device)
     for axis, extent in enumerate(shape):
         flat = flat * extent + index[:, axis]

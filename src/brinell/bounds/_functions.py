@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["FUNCTIONS", "Function"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Function:

@@ -5,7 +5,7 @@ of their value if the ranges of their arguments are known (interval arithmetic),
 (`_rows.Rows`), and a bound on the sum of absolute products, from which rounding is bounded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,31 +15,11 @@ from torch.nn import functional as F
 from brinell.bounds._functions import FUNCTIONS, Function
 from brinell.bounds._rows import Rows
 
-__all__ = [
-    "Activation",
-    "AffineMap",
-    "Concatenation",
-    "Convolution",
-    "Gather",
-    "Graph",
-    "Linear",
-    "MaxPool",
-    "NONLINEAR",
-    "Node",
-    "Operation",
-    "Product",
-    "Range",
-    "Reshape",
-    "Scale",
-    "Sum",
-]
-
 Range = tuple[Tensor, Tensor]
 """Least and largest values (n, *shape)."""
 
 
 def centred(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre and radius of a range."""
     return (low + high) / 2, (high - low) / 2
 
 
@@ -64,7 +44,6 @@ class Convolution:
         return self.weight[0].numel() + self.weight.shape[0] * self.weight[0, 0].numel() + 1
 
     def value(self, x: Tensor) -> Tensor:
-        """The convolution."""
         return F.conv2d(x, self.weight, self.bias, *self._geometry)
 
     @property
@@ -72,13 +51,11 @@ class Convolution:
         return self.stride, self.padding, self.dilation, self.groups
 
     def interval(self, argument: Range) -> Range:
-        """Centre and radius."""
         centre, radius = centred(*argument)
         middle, spread = self.value(centre), F.conv2d(radius, self.weight.abs(), None, *self._geometry)
         return middle - spread, middle + spread
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The transposed convolution."""
         return (rows.convolved(self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]),)
 
     def offset(self, rows: Rows) -> Tensor:
@@ -86,7 +63,6 @@ class Convolution:
         return _zero(rows) if self.bias is None else rows.clip().a.sum((2, 3)) @ self.bias
 
     def products(self, largest: Tensor) -> Tensor:
-        """|weight| times the largest values."""
         bias = None if self.bias is None else self.bias.abs()
         return F.conv2d(largest, self.weight.abs(), bias, *self._geometry)
 
@@ -104,25 +80,20 @@ class Linear:
         return sum(self.weight.shape) + 1
 
     def value(self, x: Tensor) -> Tensor:
-        """The product."""
         return F.linear(x, self.weight, self.bias)
 
     def interval(self, argument: Range) -> Range:
-        """Centre and radius."""
         centre, radius = centred(*argument)
         middle, spread = self.value(centre), F.linear(radius, self.weight.abs())
         return middle - spread, middle + spread
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The transposed product."""
         return (rows.replaced(rows.a @ self.weight),)
 
     def offset(self, rows: Rows) -> Tensor:
-        """The bias."""
         return _zero(rows) if self.bias is None else (rows.a @ self.bias).reshape(len(rows.a), -1).sum(1)
 
     def products(self, largest: Tensor) -> Tensor:
-        """|weight| times the largest values."""
         return F.linear(largest, self.weight.abs(), None if self.bias is None else self.bias.abs())
 
 
@@ -135,57 +106,53 @@ class Scale:
     roundings = 3
 
     def value(self, x: Tensor) -> Tensor:
-        """The scaled value."""
         return x * self.factor + self.shift
 
     def interval(self, argument: Range) -> Range:
-        """Each end scaled."""
         ends = [self.value(end) for end in argument]
         return torch.minimum(*ends), torch.maximum(*ends)
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The coefficients, scaled."""
         return (rows.replaced(rows.a * rows.pick(self.factor)),)
 
     def offset(self, rows: Rows) -> Tensor:
-        """The shift."""
         return (rows.a * rows.pick(self.shift)).flatten(1).sum(1)
 
     def products(self, largest: Tensor) -> Tensor:
-        """The sum of both."""
         return largest * self.factor.abs() + self.shift.abs()
 
 
+class _Move:
+    """An operation that moves values and computes nothing."""
+
+    value: Callable[..., Tensor]
+    roundings = 0
+
+    def interval(self, *ranges: Range) -> Range:
+        return self.value(*(low for low, _ in ranges)), self.value(*(high for _, high in ranges))
+
+    def offset(self, rows: Rows) -> Tensor:
+        return _zero(rows)
+
+    def products(self, *largest: Tensor) -> Tensor:
+        return self.value(*largest)
+
+
 @dataclass(frozen=True, eq=False)
-class Reshape:
+class Reshape(_Move):
     """The same values in another shape."""
 
     shape: tuple[int, ...]
-    roundings = 0
 
     def value(self, x: Tensor) -> Tensor:
-        """The value in its shape."""
         return x.reshape(len(x), *self.shape)
 
-    def interval(self, argument: Range) -> Range:
-        """Both ends."""
-        return self.value(argument[0]), self.value(argument[1])
-
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The coefficients in the shape of the argument."""
         return (rows.dense(self.shape).reshaped(shapes[0]),)
-
-    def offset(self, rows: Rows) -> Tensor:
-        """Zeros: the operation adds no constant."""
-        return _zero(rows)
-
-    def products(self, largest: Tensor) -> Tensor:
-        """The same values."""
-        return self.value(largest)
 
 
 @dataclass(frozen=True, eq=False)
-class Gather:
+class Gather(_Move):
     """Values at positions of the flattened argument; -1 stands for 0 (slices, permutations, padding)."""
 
     index: Tensor
@@ -193,13 +160,8 @@ class Gather:
     roundings = 64
 
     def value(self, x: Tensor) -> Tensor:
-        """The values."""
         flat = F.pad(x.flatten(1), (0, 1))
         return flat[:, self.index]
-
-    def interval(self, argument: Range) -> Range:
-        """Both ends."""
-        return self.value(argument[0]), self.value(argument[1])
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
         """Coefficients added up at their positions."""
@@ -210,14 +172,6 @@ class Gather:
         flat = rows.a.new_zeros(len(rows.a), size + 1).index_add(1, index, rows.a.flatten(1))[:, :-1]
         return (rows.replaced(flat.reshape(len(flat), *shape)),)
 
-    def offset(self, rows: Rows) -> Tensor:
-        """Zeros: the operation adds no constant."""
-        return _zero(rows)
-
-    def products(self, largest: Tensor) -> Tensor:
-        """The same values."""
-        return self.value(largest)
-
 
 @dataclass(frozen=True, eq=False)
 class Sum:
@@ -227,11 +181,9 @@ class Sum:
     roundings = 3
 
     def value(self, first: Tensor, second: Tensor) -> Tensor:
-        """The sum."""
         return self.factors[0] * first + self.factors[1] * second
 
     def interval(self, first: Range, second: Range) -> Range:
-        """Ends by the signs of the factors."""
         ends = [
             (factor * (least if factor >= 0 else most), factor * (most if factor >= 0 else least))
             for factor, (least, most) in zip(self.factors, (first, second), strict=True)
@@ -239,47 +191,29 @@ class Sum:
         return ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The coefficients for both, scaled."""
         return tuple(rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors)
 
     def offset(self, rows: Rows) -> Tensor:
-        """Zeros: the operation adds no constant."""
         return _zero(rows)
 
     def products(self, first: Tensor, second: Tensor) -> Tensor:
-        """The sum of absolute values."""
         return abs(self.factors[0]) * first + abs(self.factors[1]) * second
 
 
 @dataclass(frozen=True, eq=False)
-class Concatenation:
+class Concatenation(_Move):
     """Values side by side along an axis of a value, counted without the batch."""
 
     axis: int
-    roundings = 0
 
     def value(self, *arguments: Tensor) -> Tensor:
-        """The values side by side."""
         return torch.cat(arguments, self.axis + 1)
 
-    def interval(self, *ranges: Range) -> Range:
-        """Both ends."""
-        return self.value(*(low for low, _ in ranges)), self.value(*(high for _, high in ranges))
-
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        """The coefficients of each part."""
         extent = list(shapes[0])
         extent[self.axis] = sum(shape[self.axis] for shape in shapes)
         rows = rows.dense(tuple(extent))
         return tuple(map(rows.replaced, torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1)))
-
-    def offset(self, rows: Rows) -> Tensor:
-        """Zeros: the operation adds no constant."""
-        return _zero(rows)
-
-    def products(self, *largest: Tensor) -> Tensor:
-        """The same values."""
-        return self.value(*largest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +225,6 @@ class Activation:
     """Slope of leaky ReLU below 0."""
 
     def value(self, x: Tensor) -> Tensor:
-        """The function."""
         if self.name == "relu":
             return x.clamp(min=0)
         if self.name == "leaky_relu":
@@ -312,13 +245,17 @@ class Activation:
 
     @property
     def function(self) -> Function:
-        """The smooth function."""
         return FUNCTIONS[self.name]
 
     @property
     def is_piecewise(self) -> bool:
         """True for functions of two linear pieces, which meet at 0."""
         return self.name in ("relu", "leaky_relu")
+
+    @property
+    def has_slopes(self) -> bool:
+        """True for those with a free line below: ReLU, and leaky ReLU of a slope from 0 to 1."""
+        return self.is_piecewise and 0 <= self.slope <= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,11 +267,9 @@ class MaxPool:
     padding: tuple[int, int] = (0, 0)
 
     def value(self, x: Tensor) -> Tensor:
-        """The largest values."""
         return F.max_pool2d(x, self.kernel, self.stride, self.padding)
 
     def interval(self, argument: Range) -> Range:
-        """Both ends."""
         return self.value(argument[0]), self.value(argument[1])
 
 
@@ -345,7 +280,6 @@ class Product:
     matrices: bool = False
 
     def value(self, first: Tensor, second: Tensor) -> Tensor:
-        """The product."""
         return first @ second if self.matrices else first * second
 
     def interval(self, first: Range, second: Range) -> Range:
@@ -387,12 +321,10 @@ class Graph:
 
     @property
     def classes(self) -> int:
-        """Number of scores."""
         return self.nodes[-1].shape[0]
 
     @property
     def activations(self) -> tuple[int, ...]:
-        """The nodes other than affine maps."""
         return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, NONLINEAR))
 
     def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":

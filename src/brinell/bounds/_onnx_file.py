@@ -22,8 +22,6 @@ from brinell.bounds._graph import (
     Sum,
 )
 
-__all__ = ["onnx_bytes"]
-
 OPSET, IR_VERSION = 17, 8
 """Versions that the verifiers of the competitions read."""
 ACTIVATIONS = {"relu": "Relu", "leaky_relu": "LeakyRelu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -40,13 +38,11 @@ class _Writer:
     constants: list[Any] = field(default_factory=list)
 
     def constant(self, value: "np.ndarray[Any, Any]") -> str:
-        """The name of a new constant."""
         name = f"C{len(self.constants)}"
         self.constants.append(self.numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def tensor(self, value: Tensor) -> str:
-        """The name of a new constant of real numbers."""
         return self.constant(value.detach().cpu().to(torch.float32).numpy())
 
     def add(self, operation: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
@@ -56,11 +52,9 @@ class _Writer:
         return output
 
     def reshape(self, name: str, shape: Sequence[int], output: str = "") -> str:
-        """A value in another shape."""
         return self.add("Reshape", [name, self.constant(np.array([1, *shape], np.int64))], output)
 
     def write(self, node: Node, names: list[str], output: str) -> None:
-        """The nodes that compute the value of a node of the graph."""
         operation = node.operation
         if isinstance(operation, Convolution):
             inputs = [names[0], self.tensor(operation.weight)]

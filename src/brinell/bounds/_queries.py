@@ -20,8 +20,6 @@ from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
-__all__ = ["Case", "Query", "read_query"]
-
 MOST_BYTES = 1 << 25
 """Maximum size of a file."""
 MOST_CASES, MOST_LITERALS = 10_000, 1_000_000
@@ -95,12 +93,10 @@ class _Reader:
     """Position in the text; 0 where an error has none."""
 
     def refuse(self, clause: str) -> RequestError:
-        """An error about the file, with its line."""
         line = f" (line {self.text.count(chr(10), 0, self.position) + 1})" if self.position else ""
         return RequestError(f"{self.path} {clause}{line}")
 
     def read(self, text: str) -> Query:
-        """The query of a file's text."""
         self.text = text
         for expression in self._expressions(text):
             match expression:
@@ -288,7 +284,6 @@ class _Reader:
         return low, high, rows
 
     def _case(self, literals: Sequence[Literal], low: Array, high: Array, shared: list[Literal]) -> Case | None:
-        """The box and the constraints of a conjunction; None if the box is empty."""
         low, high, rows = self._box(literals, low, high)
         rows = [*shared, *rows]
         if not (np.isfinite(low) & np.isfinite(high)).all():
@@ -304,17 +299,12 @@ class _Reader:
 
 
 def _text(expression: Expression) -> str:
-    """An expression as it was written, shortened."""
     text = expression if isinstance(expression, str) else f"({' '.join(map(_text, expression[:4]))})"
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
 def read_query(path: Path) -> Query:
-    """A query from a file.
-
-    Raises:
-        RequestError: the file is missing or no VNN-LIB, or asks what cannot be answered here.
-    """
+    """A query from a file."""
     try:
         text = bounded.read(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -11,8 +11,6 @@ import numpy as np
 
 from brinell.core.record import Array
 
-__all__ = ["NETWORK", "robustness_query"]
-
 NETWORK = "N"
 """Name of the network."""
 
@@ -31,7 +29,6 @@ def robustness_query(low: Array, high: Array, label: int, classes: int, comment:
 
 
 def _shape(sides: Sequence[int], batch: int = 1) -> str:
-    """A shape or an index of a single sample."""
     return f"[{','.join(map(str, (batch, *sides)))}]"
 
 

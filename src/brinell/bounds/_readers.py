@@ -5,6 +5,7 @@ nodes that compute the value, and returns the number of the last.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,8 +14,6 @@ from torch import Tensor
 
 from brinell.bounds._graph import Activation, Concatenation, Convolution, Linear, MaxPool, Product, Reshape, Scale, Sum
 from brinell.bounds._recorder import Reader, Recorder, Unbounded
-
-__all__ = ["READERS"]
 
 
 def _double(value: Any) -> Tensor:
@@ -126,7 +125,6 @@ def _product(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
 
 
 def _multiplied(trace: Recorder, first: int, second: int, shape: tuple[int, ...]) -> int:
-    """The product of two values, broadcast."""
     first, second = (_broadcast(trace, node, shape) for node in (first, second))
     return trace.add(Activation("square"), [first], shape) if first == second else trace.add(Product(), [first, second], shape)
 
@@ -302,7 +300,6 @@ def _averaged(
     shape: tuple[int, ...],
     divisor: int | None = None,
 ) -> int:
-    """A depthwise convolution with equal weights."""
     channels = trace.shape(node)[0]
     weight = torch.full((channels, 1, *kernel), 1.0 / (divisor or prod(kernel)), dtype=torch.float64)
     return trace.add(Convolution(weight, None, stride, padding, groups=channels), [node], shape)
@@ -315,14 +312,6 @@ def _adaptive_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -
         raise Unbounded("there is no bound for adaptive pooling into windows of different sizes")
     kernel = _pair([n // m for n, m in zip(before, shape[1:], strict=True)])
     return _averaged(trace, node, kernel, kernel, (0, 0), shape)
-
-
-def _mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _sum_or_mean(trace, b, shape, mean=True)
-
-
-def _total(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _sum_or_mean(trace, b, shape, mean=False)
 
 
 def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
@@ -388,8 +377,8 @@ READERS: dict[str, Reader] = {
     "max_pool2d_with_indices": _max_pool,
     "avg_pool2d": _average_pool,
     "_adaptive_avg_pool2d": _adaptive_pool,
-    "mean": _mean,
-    "sum": _total,
+    "mean": partial(_sum_or_mean, mean=True),
+    "sum": partial(_sum_or_mean, mean=False),
     "cat": _concatenated,
     "_softmax": _softmax,
 }

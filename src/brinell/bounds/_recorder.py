@@ -12,8 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from brinell.bounds._graph import Convolution, Gather, Node, Operation, Reshape, Scale
 from brinell.core.errors import RequestError
 
-__all__ = ["BATCH", "Reader", "Recorder", "Unbounded", "Value"]
-
 BATCH = 2
 """Inputs that are shown at once."""
 FORWARDED = {"detach", "alias", "clone", "contiguous", "_to_copy", "lift_fresh", "dropout", "native_dropout"}
@@ -46,7 +44,6 @@ class Layout:
         return samples[0]
 
     def arranged(self, samples: Tensor, shape: Sequence[int]) -> Tensor:
-        """A tensor of a shape from its samples (BATCH, ...)."""
         return samples.movedim(0, self.axis).reshape(tuple(shape))
 
     def followed(self, before: Sequence[int], after: Sequence[int]) -> "Layout | None":
@@ -84,7 +81,6 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Carry an operation out and read it."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         flat = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else [arg])]
@@ -119,7 +115,6 @@ class Recorder(TorchDispatchMode):
         self.positions[id(value)], self._layouts[id(value)] = node, layout
 
     def _read(self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor) -> None:
-        """Place the result of an operation on values."""
         reader = self._readers.get(name)
         if reader is None:
             raise Unbounded(f"there is no bound for the operation {name}")
@@ -147,7 +142,6 @@ class Recorder(TorchDispatchMode):
         return item if self.node(item) is None or isinstance(item, Value) else Value(self.positions[id(item)], item.dim())
 
     def _spread(self, value: Tensor, shape: Sequence[int]) -> tuple[int, Layout]:
-        """A value broadcast to a shape."""
         if value.shape == shape:
             return self.positions[id(value)], self._layouts[id(value)]
         return self._moved(value, lambda x: torch.broadcast_to(x, tuple(shape)))[0]
@@ -177,7 +171,6 @@ class Recorder(TorchDispatchMode):
         raise Unbounded("the network mixes inputs of a batch")
 
     def add(self, operation: Operation, arguments: Sequence[int], shape: Sequence[int]) -> int:
-        """A new node."""
         self.nodes.append(Node(operation, tuple(arguments), tuple(shape)))
         return len(self.nodes) - 1
 
@@ -188,7 +181,6 @@ class Recorder(TorchDispatchMode):
         return self.positions.get(id(value)) if isinstance(value, Tensor) else None
 
     def shape(self, node: int) -> tuple[int, ...]:
-        """Shape of a node."""
         return self.nodes[node].shape
 
     def constant(self, value: Tensor) -> int:
@@ -236,7 +228,6 @@ def _read_strided(index: Tensor, shape: tuple[int, ...]) -> Convolution | None:
 
 
 def _bind(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Arguments by name, with defaults."""
     bound = {}
     for k, argument in enumerate(func._schema.arguments):
         if k < len(args):

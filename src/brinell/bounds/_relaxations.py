@@ -10,8 +10,6 @@ from brinell.bounds._functions import Function
 from brinell.bounds._graph import Activation, MaxPool, Product, Range, centred
 from brinell.bounds._rows import Rows
 
-__all__ = ["Lines", "Planes", "Relaxed", "Windows", "relax", "relax_maxima", "relax_product"]
-
 SLOPES, STEPS = 8, 48
 """Tangents of a function that are tried as lines on either side, and steps of the grid on which they are compared with it."""
 
@@ -43,14 +41,11 @@ class Lines:
 def relax(activation: Activation, argument: Range, low_slope: Tensor | None = None) -> Lines:
     """Lines of an activation on a range.
 
-    Args:
-        activation: the function.
-        argument: the range of its argument.
-        low_slope: slopes of the lines below a ReLU where its argument may have both signs, from 0 to 1. Default: CROWN's, 1 where
-            the positive part of the range is the larger one, otherwise 0.
+    `low_slope` are slopes of the lines below a ReLU where its argument may have both signs, from 0 to 1. Default: CROWN's, 1
+    where the positive part of the range is the larger one, otherwise 0.
     """
     low, high = argument
-    if activation.is_piecewise and activation.slope >= 0 and activation.slope <= 1:
+    if activation.has_slopes:
         lines = _piecewise(activation.slope, low, high, low_slope)
     elif activation.is_piecewise:
         lines = _chords_of_steep(activation.slope, low, high)
@@ -59,7 +54,7 @@ def relax(activation: Activation, argument: Range, low_slope: Tensor | None = No
     low_slope_, low_shift, high_slope, high_shift = lines
     ends = torch.maximum(low.abs(), high.abs())
     largest = torch.maximum(low_slope_.abs(), high_slope.abs()) * ends + torch.maximum(low_shift.abs(), high_shift.abs())
-    shift = None if activation.is_piecewise and 0 <= activation.slope <= 1 else low_shift
+    shift = None if activation.has_slopes else low_shift
     return Lines(low_slope_, high_slope, shift, high_shift, largest.detach())
 
 

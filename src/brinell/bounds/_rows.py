@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Rows"]
-
 SMALL = 16
 """Positions of a window up to which a transposed convolution is faster as one product with a matrix."""
 
@@ -49,7 +47,6 @@ class Rows:
     """Functions whose windows are the same: the first row (groups,) of each group, and the group (rows,) of each row."""
 
     def grouped(self) -> "Rows":
-        """The same functions, with their groups."""
         if self.corner is None or self.groups is not None:
             return self
         keys = torch.cat([self.sample[:, None], self.corner], 1)
@@ -59,11 +56,9 @@ class Rows:
         return replace(self, groups=(first, group))
 
     def replaced(self, a: Tensor) -> "Rows":
-        """Other coefficients of the same functions."""
         return replace(self, a=a)
 
     def reshaped(self, shape: Sequence[int]) -> "Rows":
-        """Whole values in another shape."""
         return self.replaced(self.a.reshape(len(self.a), *shape))
 
     def pick(self, value: Tensor) -> Tensor:

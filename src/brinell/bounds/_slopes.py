@@ -14,8 +14,6 @@ from brinell.bounds._graph import Activation
 from brinell.bounds._relaxations import Relaxed, relax
 from brinell.bounds._rows import Rows
 
-__all__ = ["Optimised", "optimise"]
-
 DECAY = 0.95
 """Factor of the step size at each step."""
 
@@ -59,10 +57,11 @@ def optimise(
     """
     last = node % len(state.graph.nodes)
     signs = signs or {}
-    free = {k: spec for k, spec in enumerate(state.graph.nodes[:last]) if _has_slopes(spec.operation)}
+    operations = {k: spec.operation for k, spec in enumerate(state.graph.nodes[:last])}
+    free = {k: operation for k, operation in operations.items() if isinstance(operation, Activation) and operation.has_slopes}
+    arguments = {k: state.ranges[state.graph.nodes[k].arguments[0]] for k in free}
     slopes = {}
-    for k, spec in free.items():
-        low, high = state.ranges[spec.arguments[0]]
+    for k, (low, high) in arguments.items():
         initial = start.slopes[k] if start is not None and k in start.slopes else (high >= -low).to(low.dtype)
         slopes[k] = initial.clone().requires_grad_()
     multipliers = {
@@ -78,11 +77,7 @@ def optimise(
     optima = [parameter.detach().clone() for parameter in parameters]
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):
-            lines: dict[int, Relaxed] = {}
-            for k, spec in free.items():
-                operation = spec.operation
-                assert isinstance(operation, Activation)
-                lines[k] = relax(operation, state.ranges[spec.arguments[0]], slopes[k])
+            lines: dict[int, Relaxed] = {k: relax(operation, arguments[k], slopes[k]) for k, operation in free.items()}
             extra = {k: multipliers[k] * sign for k, sign in signs.items()}
             lower = state.backward_bound(last, rows, lines, extra)
         with torch.no_grad():
@@ -104,8 +99,3 @@ def optimise(
             group["lr"] *= DECAY
     values = dict(zip([*slopes, *(("split", k) for k in multipliers)], optima, strict=True))
     return Optimised(best, {k: values[k] for k in slopes}, {k: values["split", k] for k in multipliers})
-
-
-def _has_slopes(operation: object) -> bool:
-    """True for activations with a free line below."""
-    return isinstance(operation, Activation) and operation.is_piecewise and 0 <= operation.slope <= 1

@@ -12,8 +12,6 @@ from brinell.bounds._relaxations import Lines, Relaxed, relax
 from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import Optimised, optimise
 
-__all__ = ["Subproblems"]
-
 CANDIDATES = 3
 """Neurons whose split is tried."""
 
@@ -37,7 +35,7 @@ class Subproblems:
         signs = {
             k: torch.zeros(1, *spec.shape, dtype=torch.int8, device=a.device)
             for k, spec in enumerate(root.graph.nodes)
-            if isinstance(spec.operation, Activation) and spec.operation.is_piecewise and 0 <= spec.operation.slope <= 1
+            if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
         return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf)))
 
@@ -50,7 +48,6 @@ class Subproblems:
         return self.best.lower
 
     def select(self, index: Tensor) -> "Subproblems":
-        """Some of the parts."""
         best = Optimised(
             self.best.lower[index],
             {k: value[index] for k, value in self.best.slopes.items()},
@@ -59,7 +56,6 @@ class Subproblems:
         return replace(self, signs={k: sign[index] for k, sign in self.signs.items()}, best=best)
 
     def joined(self, parts: "Subproblems") -> "Subproblems":
-        """The parts of both."""
         best = Optimised(
             torch.cat([self.best.lower, parts.best.lower]),
             {k: torch.cat([value, parts.best.slopes[k]]) for k, value in self.best.slopes.items()},
@@ -74,7 +70,6 @@ class Subproblems:
         return replace(self, best=replace(best, lower=torch.maximum(best.lower, before.lower)))
 
     def _state(self) -> Relaxation:
-        """The relaxation with a sample for each part."""
         state = self.root.select(torch.zeros(len(self), dtype=torch.long, device=self.a.device))
         for k, sign in self.signs.items():
             argument = self.root.graph.nodes[k].arguments[0]

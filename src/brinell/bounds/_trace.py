@@ -15,8 +15,6 @@ from brinell.bounds._readers import READERS
 from brinell.bounds._recorder import BATCH, Recorder, Unbounded
 from brinell.core.errors import one_line
 
-__all__ = ["Unbounded", "trace"]
-
 TOLERANCE = 1e-3
 """Largest difference between the answers of graph and network, as a share of the largest score."""
 

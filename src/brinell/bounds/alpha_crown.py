@@ -35,7 +35,6 @@ class AlphaCrown(Checked):
     """Step size of Adam; it falls by a tenth of itself every two steps."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
-        """(n, classes - 1): lower bounds of the margins to the other classes."""
         with torch.no_grad():
             state = propagate(graph, ball, refine=True)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)

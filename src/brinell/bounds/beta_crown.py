@@ -48,7 +48,6 @@ class BetaCrown(Checked):
     """Steps of Adam for each part."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
-        """(n, classes - 1): lower bounds of the margins to the other classes."""
         lower = ball.x.new_empty(len(labels), graph.classes - 1)
         for k in range(len(labels)):
             start = time.process_time()

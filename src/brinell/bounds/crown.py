@@ -27,7 +27,6 @@ class Crown:
     """Linear relaxation from the margins back to the input."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
-        """(n, classes - 1): lower bounds of the margins to the other classes."""
         with torch.no_grad():
             state = propagate(graph, ball, refine=True)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)

@@ -20,7 +20,6 @@ class CrownIbp:
     """Linear relaxation of the margins on ranges by interval arithmetic."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
-        """(n, classes - 1): lower bounds of the margins to the other classes."""
         with torch.no_grad():
             state = propagate(graph, ball, refine=False)
             rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)

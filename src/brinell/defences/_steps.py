@@ -48,7 +48,6 @@ class LearnsTheWorst:
     """Minimises the cross-entropy on what was crafted, and on nothing else."""
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
-        """(n,) cross-entropy of the crafted inputs."""
         return F.cross_entropy(network(x_adv), batch.y, reduction="none")
 
     def safer(self) -> str:
@@ -65,7 +64,6 @@ def gradient(network: Network, x: Tensor, loss: Loss) -> Tensor:
 
 
 def cross_entropy(y: Tensor) -> Loss:
-    """The loss of the true classes `y` (n,)."""
     return lambda logits: F.cross_entropy(logits, y, reduction="none")
 
 

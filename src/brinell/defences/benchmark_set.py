@@ -25,7 +25,6 @@ class BenchmarkSet(WithoutBudget, LearnsTheWorst):
     """Level of the set: adversarial, clean, or a multiple that the set holds."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """The inputs of the set as they are."""
         return batch.x
 
     def spec(self) -> str:

@@ -33,14 +33,12 @@ class NFGSM(OnGradients, LearnsTheWorst):
     distances = frozenset({"linf"})
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """Noise, one step, and both kept."""
         x = threat.domain.clamp(noise(batch, threat, rng).mul_(self.noise).add_(batch.x))
         x = restore_fixed(x, batch, threat)
         grad = gradient(network, x, cross_entropy(batch.y))
         return restore_fixed(threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat)
 
     def cost(self) -> tuple[int, int]:
-        """A forward and a backward for the step, and for the update."""
         return 2, 2
 
     def safer(self) -> str:

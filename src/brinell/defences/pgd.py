@@ -33,5 +33,4 @@ class PGD(ClimbsTheGradient, LearnsTheWorst):
         return self.climb(network, batch, threat, start, loss)
 
     def cost(self) -> tuple[int, int]:
-        """A forward and a backward for each step, and for the update."""
         return self.steps + 1, self.steps + 1

@@ -16,5 +16,4 @@ class Plain(WithoutBudget, LearnsTheWorst):
     """Learn the inputs as they are."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """The clean inputs."""
         return batch.x

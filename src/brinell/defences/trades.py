@@ -49,5 +49,4 @@ class TRADES(ClimbsTheGradient):
         return F.cross_entropy(clean, batch.y, reduction="none") + self.beta * divergence(clean, attacked)
 
     def cost(self) -> tuple[int, int]:
-        """The clean answer and the steps; two of each for the update."""
         return self.steps + 3, self.steps + 2

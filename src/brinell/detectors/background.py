@@ -33,11 +33,7 @@ class Background(Checked):
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
-        """Find the value that each channel has most often.
-
-        Raises:
-            RequestError: no value is so frequent that it could be a background.
-        """
+        """Find the value that each channel has most often."""
         domain = model.domain
         background, share = most_frequent(x, domain)
         if share < self.least:

@@ -56,7 +56,6 @@ class FeatureSqueezing(Checked):
 
 
 def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
-    """The fewest bits that keep the accuracy."""
 
     def right(bits: int | None) -> float:
         """Accuracy with so many bits; None leaves the inputs as they are."""

@@ -35,7 +35,6 @@ class Mahalanobis(Checked):
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
-        """Class means and the shared covariance."""
         features_of = model.info.features or (lambda part: ask(model, part))
         with torch.no_grad():
             features = torch.cat([features_of(part) for part in torch.split(x, CHUNK)]).double()
@@ -51,7 +50,6 @@ class Mahalanobis(Checked):
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            """(n,): distance to the nearest class mean."""
             return torch.cdist(features_of(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
         return suspicion

@@ -96,11 +96,7 @@ class Embedding:
         return self._loaded.scale
 
     def check(self, domain: Domain) -> None:
-        """Refuse data that the file is not for.
-
-        Raises:
-            RequestError: no file, a damaged one, inputs of another shape, or columns that may not change.
-        """
+        """Refuse data that the file is not for."""
         if not self.path:
             raise RequestError("the norm embedding names no file: write embedding:FILE, as brinell train metric wrote it")
         if domain.movable is not None:
@@ -111,7 +107,6 @@ class Embedding:
             )
 
     def digest(self) -> str:
-        """A hash of the file."""
         return self._loaded.digest
 
     def embed(self, x: Tensor) -> Tensor:
@@ -120,12 +115,10 @@ class Embedding:
             return torch.cat([self._points(part) for part in torch.split(x, CHUNK)])
 
     def _points(self, x: Tensor) -> Tensor:
-        """(n, dimensions): points of the inputs."""
         points: Tensor = self._loaded.network.to(x.device)(x)
         return points.flatten(1)
 
     def measure(self, x: Tensor, x0: Tensor) -> Tensor:
-        """(n,): distance of the embeddings."""
         return norms.l2(self.embed(x) - self.embed(x0))
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:

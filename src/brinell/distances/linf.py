@@ -23,7 +23,6 @@ class Linf:
         return projections.project_linf(delta, eps, out=delta)
 
     def ascent(self, grad: Tensor) -> Tensor:
-        """The sign of the gradient."""
         return grad.sign()
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:

@@ -117,11 +117,7 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
 def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
     """Motion blur: (n, C, H, W) averaged along a line in one direction, with the falling half of a Gaussian as weights.
 
-    Args:
-        x: the pictures.
-        radius: the line has 2 * radius + 1 points, a pixel apart.
-        deviation: of the Gaussian.
-        angle: (n,) in radians, 0 to the right, growing downwards.
+    The line has 2 * radius + 1 points, a pixel apart; angles (n,) are in radians, 0 to the right, growing downwards.
     """
     n, channels, height, width = x.shape
     steps = torch.arange(2 * radius + 1, device=x.device, dtype=x.dtype)

@@ -25,7 +25,6 @@ class BaselineWander(Sampled):
     """Amplitude of the wave, as a share of the range."""
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
-        """`x` with a wave of this amplitude (n,) on each channel."""
         low, high = SLOW
         cycles = (low + (high - low) * rng.fold("frequency").uniform(1, 1)) / self.rate
         phase = rng.fold("phase").uniform(x.shape[1], 1)

@@ -28,5 +28,4 @@ class Brightness(Scaled):
         return self.distort(x, shift, rng)
 
     def distort(self, x: Tensor, shift: Tensor, rng: Streams) -> Tensor:
-        """`x` with `shift` (n,) added."""
         return (x + per_sample(shift, x)).clamp(0, 1)

@@ -31,7 +31,6 @@ class CompressionBlocks(Scaled):
     """Share of the blocks that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` (n, C, T, H, W) with about this share (n,) of its blocks lost. A larger share loses those of a smaller one too."""
         sides = x.shape[3:]
         cells = [min(BLOCKS, side) for side in sides]
         rows, columns = (

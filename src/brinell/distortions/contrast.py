@@ -20,6 +20,5 @@ class Contrast(Scaled):
     """Share of the contrast that is lost."""
 
     def distort(self, x: Tensor, loss: Tensor, rng: Streams) -> Tensor:
-        """`x` with this share (n,) of its contrast lost."""
         mean = x.mean(tuple(range(2, x.ndim)), keepdim=True)
         return opaque(mean, per_sample(loss, x), x).clamp(0, 1)

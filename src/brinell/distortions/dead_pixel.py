@@ -27,7 +27,6 @@ class DeadPixel(Scaled):
     """Share of the places that are dead."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` with this share (n,) of its places dead. A larger share adds to the places of a smaller one."""
         sides = frame(x)
         places = rng.uniform(*[1] * (x.ndim - 1 - len(sides)), *sides)
         return torch.where(places < per_sample(share, x), self.value, x)

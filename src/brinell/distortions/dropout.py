@@ -24,7 +24,6 @@ class Dropout(Scaled):
     """Length of the stretch, as a share of the signal."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` with a stretch of this share (n,) lost."""
         length = x.shape[-1]
         positions = middles(length, x.device)
         # At least one value, however short the signal.

@@ -28,7 +28,6 @@ class ElectrodePop(Sampled):
     """Height of the jump, as a share of the range."""
 
     def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:
-        """`x` with a jump of this height (n,)."""
         length = x.shape[-1]
         moment = (LATEST * length * rng.fold("moment").uniform(1, 1)).floor()
         since = (torch.arange(length, device=x.device) - moment) / (DECAY * self.rate)

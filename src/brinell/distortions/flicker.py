@@ -31,7 +31,6 @@ class Flicker(Scaled):
     """The most that is added or taken away, as a share of the range."""
 
     def distort(self, x: Tensor, swell: Tensor, rng: Streams) -> Tensor:
-        """`x` (n, C, T, H, W) with a sine of this height (n,) added over time."""
         chance = rng.uniform(2)
         pace = SLOWEST + (FASTEST - SLOWEST) * chance[:, :1]
         time = torch.arange(x.shape[2], device=x.device)

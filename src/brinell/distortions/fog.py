@@ -30,14 +30,12 @@ class Fog(Scaled):
     """Share of the light that is lost where the fog is thickest."""
 
     def distort(self, x: Tensor, thickness: Tensor, rng: Streams) -> Tensor:
-        """`x` behind fog of this thickness (n,)."""
         veil = _clouds(rng, frame(x)) * thickness[:, None, None]
         veil = veil.reshape(len(x), *[1] * (x.ndim - 3), *frame(x))
         return opaque(torch.tensor(LIGHT, device=x.device), veil, x).clamp(0, 1)
 
 
 def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
-    """(n, height, width) in [0.5, 1], the thickest place of each at 1."""
     clouds = torch.zeros(len(rng), *sides, device=rng.keys.device)
     for octave in range(OCTAVES):
         cells = 2 ** (octave + 1)

@@ -29,7 +29,6 @@ class FrameDrop(Scaled):
     """Share of the frames that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` (n, C, T, H, W) with about this share (n,) of its frames lost. A larger share loses those of a smaller one too."""
         dropped = rng.uniform(x.shape[2]) < share[:, None]
         if self.shows == "black":
             return torch.where(dropped[:, None, :, None, None], 0.0, x)

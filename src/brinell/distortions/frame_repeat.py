@@ -25,7 +25,6 @@ class FrameRepeat(Scaled):
     """Share of the frames that show an earlier one, of all but the first; one at least."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` (n, C, T, H, W) frozen for this share (n,) of its frames. A video of a single frame stays as it is."""
         most = x.shape[2] - 1
         if most < 1:
             return x.clone()

@@ -29,7 +29,6 @@ class GaussianBlur(Scaled):
     """Standard deviation of the kernel, in values."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
-        """`x` blurred with kernels of this standard deviation (n,)."""
         return by_level(planes(x), deviation, _blur).reshape(x.shape).clamp(0, 1)
 
 

@@ -24,6 +24,5 @@ class GaussianNoise(Scaled):
     """Standard deviation, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
-        """`x` with noise of this standard deviation (n,)."""
         keys, of = torch.unique(rng.keys, return_inverse=True)  # the severities of a draw share their noise
         return (x + per_sample(deviation, x) * Streams(keys).normal(*x.shape[1:])[of]).clamp(0, 1)

@@ -29,7 +29,6 @@ class GradientSign(Checked):
     """The step, as a share of the range."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
-        """One: nothing is random."""
         return 1
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
@@ -37,5 +36,4 @@ class GradientSign(Checked):
         return self.distort(x, self.scale(severity, x), gradient)
 
     def distort(self, x: Tensor, step: Tensor, gradient: Tensor) -> Tensor:
-        """`x` one step (n,) along the sign of the gradient."""
         return (x + self.factor * per_sample(step, x) * gradient.sign()).clamp(0, 1)

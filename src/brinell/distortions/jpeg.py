@@ -30,7 +30,6 @@ class Jpeg(Scaled):
     """Quality, 1 to 100; less is stronger."""
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
-        """`x` compressed with this quality (n,), rounded to a whole number."""
         rows = zip(x.movedim(1, -3), quality.round().int().tolist(), strict=True)
         stored = [each_picture(frames.reshape(-1, *frames.shape[-3:]), partial(as_jpeg, quality=value)) for frames, value in rows]
         return torch.stack(stored).reshape(x.movedim(1, -3).shape).movedim(-3, 1).contiguous()

@@ -35,7 +35,6 @@ class MainsHum(Sampled):
             )
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
-        """`x` with a wave of this amplitude (n,)."""
         cycles = self.frequency / self.rate * torch.arange(x.shape[-1], device=x.device)
         wave = torch.sin(2 * torch.pi * (cycles + rng.uniform(1, 1)))
         return (x + per_sample(amplitude, x) * wave).clamp(0, 1)

@@ -29,7 +29,6 @@ class MotionBlur(Scaled):
     """Length of the segment, in pixels."""
 
     def distort(self, x: Tensor, length: Tensor, rng: Streams) -> Tensor:
-        """`x` blurred along segments of this length (n,) in pixels."""
         angle = math.pi * rng.uniform(1)[:, 0]
         reach = torch.stack([torch.sin(angle), torch.cos(angle)], 1) * length[:, None] / 2
         blurred = [_blur(plane, direction) for plane, direction in zip(planes(x), reach, strict=True)]

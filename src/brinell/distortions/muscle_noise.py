@@ -28,7 +28,6 @@ class MuscleNoise(Sampled):
     """Standard deviation at the height of the burst, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
-        """`x` with a burst of this standard deviation (n,)."""
         length = x.shape[-1]
         heard = torch.fft.rfftfreq(length, 1 / self.rate, device=x.device) >= LOWEST
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))

@@ -29,7 +29,6 @@ class Occlusion(Scaled):
     """Area of all boxes together, as a share of the picture, before they overlap or stick out."""
 
     def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
-        """`x` behind boxes of this area (n,)."""
         sides = frame(x)
         numbers = rng.uniform(BOXES, 4)
         aspect = ASPECT ** (numbers[..., 2] - 0.5) if len(sides) == 2 else torch.ones_like(numbers[..., 2])

@@ -26,12 +26,10 @@ class Pixelate(Scaled):
     """Side of a block, in values."""
 
     def distort(self, x: Tensor, side: Tensor, rng: Streams) -> Tensor:
-        """`x` in blocks of this side (n,), as nearly as the sides of the picture divide."""
         return by_level(planes(x), side, _blocks).reshape(x.shape).clamp(0, 1)
 
 
 def _blocks(x: Tensor, side: float) -> Tensor:
-    """Inputs as blocks of their mean."""
     counts = [max(1, round(length / side)) for length in x.shape[2:]]
     small = torch.nn.functional.interpolate(x, counts, mode="area")
     return torch.nn.functional.interpolate(small, x.shape[2:], mode="nearest-exact")

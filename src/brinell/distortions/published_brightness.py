@@ -20,7 +20,6 @@ class Brightness(Published):
     large = (0.1, 0.2, 0.3, 0.4, 0.5)
 
     def distort(self, x: Tensor, increase: float, rng: Streams) -> Tensor:
-        """`x` brighter."""
         value = x.amax(1, keepdim=True)
         raised = (value + increase).clamp(0, 1)
         return torch.where(value > 0, x * raised / value.clamp_min(1e-12), raised)

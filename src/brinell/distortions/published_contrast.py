@@ -19,6 +19,5 @@ class Contrast(Published):
     large = (0.4, 0.3, 0.2, 0.1, 0.05)
 
     def distort(self, x: Tensor, share: float, rng: Streams) -> Tensor:
-        """`x` with less contrast."""
         mean = x.mean((2, 3), keepdim=True)
         return (x - mean) * share + mean

@@ -21,7 +21,6 @@ class DefocusBlur(Published):
     large = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
-        """`x` behind such a lens."""
         return filtered(x, disk(*parameters))
 
 

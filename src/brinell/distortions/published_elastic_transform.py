@@ -28,7 +28,6 @@ class ElasticTransform(Published):
     """At 32 pixels the field grows and the affine map shrinks."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float], rng: Streams) -> Tensor:
-        """`x` deformed."""
         amplitude, deviation, affine = parameters
         height, width = x.shape[-2:]
         if affine:

@@ -22,7 +22,6 @@ class Fog(Published):
     large = ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
-        """`x` in fog."""
         strength, decay = parameters
         height, width = x.shape[-2:]
         most = x.amax((1, 2, 3), keepdim=True)
@@ -36,7 +35,6 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
     rough, step, number = 100.0, side, 0
 
     def mean(total: Tensor) -> Tensor:
-        """Mean with noise, as the diamond-square algorithm adds it."""
         nonlocal number
         number += 1
         noise = rng.fold(number).uniform(*total.shape[1:]).mul_(2).sub_(1)

@@ -27,7 +27,6 @@ class Frost(Published):
     """From severity 3 (2 at 224 pixels) on, more ice goes with less of the picture."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
-        """`x` behind frost."""
         share, cover = parameters
         return share * x + cover * in_colour(crystals(rng, x.shape[-2], x.shape[-1]), (0.92, 1.0, 1.08), x.shape[1])
 

@@ -19,5 +19,4 @@ class GaussianBlur(Published):
     large = (1, 2, 3, 4, 6)
 
     def distort(self, x: Tensor, deviation: float, rng: Streams) -> Tensor:
-        """`x` smoothed."""
         return smoothed(x, deviation)

@@ -18,5 +18,4 @@ class GaussianNoise(Published):
     large = (0.08, 0.12, 0.18, 0.26, 0.38)
 
     def distort(self, x: Tensor, deviation: float, rng: Streams) -> Tensor:
-        """`x` with noise of this deviation."""
         return x + deviation * rng.normal(*x.shape[1:])

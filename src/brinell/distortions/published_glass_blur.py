@@ -26,7 +26,6 @@ class GlassBlur(Published):
     """Smoothing hides what moved pixels do, and grows where they move as often as before."""
 
     def distort(self, x: Tensor, parameters: tuple[float, int, int], rng: Streams) -> Tensor:
-        """`x` behind such glass."""
         deviation, reach, times = parameters
         n, channels, height, width = x.shape
         soft = smoothed(x, deviation).mul(255).floor().div(255)

@@ -19,6 +19,5 @@ class ImpulseNoise(Published):
     large = (0.03, 0.06, 0.09, 0.17, 0.27)
 
     def distort(self, x: Tensor, share: float, rng: Streams) -> Tensor:
-        """`x` with this share of its values at an end."""
         u = rng.uniform(*x.shape[1:])
         return torch.where(u < share, (u < share / 2).to(x.dtype), x)

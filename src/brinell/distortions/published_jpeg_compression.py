@@ -20,5 +20,4 @@ class JpegCompression(Published):
     large = (25, 18, 15, 10, 7)
 
     def distort(self, x: Tensor, quality: int, rng: Streams) -> Tensor:
-        """`x` compressed."""
         return each_picture(x, lambda picture: as_jpeg(picture, quality))

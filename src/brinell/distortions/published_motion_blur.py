@@ -19,6 +19,5 @@ class MotionBlur(Published):
     large = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
 
     def distort(self, x: Tensor, parameters: tuple[int, float], rng: Streams) -> Tensor:
-        """`x` dragged."""
         angle = (rng.uniform(1)[:, 0] - 0.5) * math.pi / 2
         return dragged(x, *parameters, angle)

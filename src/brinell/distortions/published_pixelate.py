@@ -21,7 +21,6 @@ class Pixelate(Published):
     large = (0.6, 0.5, 0.4, 0.3, 0.25)
 
     def distort(self, x: Tensor, share: float, rng: Streams) -> Tensor:
-        """`x` in coarse pixels."""
         height, width = x.shape[-2:]
         size = max(1, int(width * share)), max(1, int(height * share))
         # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the nearest one.

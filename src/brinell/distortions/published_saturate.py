@@ -22,7 +22,6 @@ class Saturate(Published):
     """Severities 1 and 2 take colour away, 3 to 5 add it."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
-        """`x` with more or less colour. A picture of one channel is grey, and shows red as the value that it has."""
         if x.shape[1] != 3:
             return x.clone()
         value, least = x.amax(1, keepdim=True), x.amin(1, keepdim=True)

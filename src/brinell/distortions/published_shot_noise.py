@@ -19,7 +19,6 @@ class ShotNoise(Published):
     large = (60, 25, 12, 5, 3)
 
     def distort(self, x: Tensor, photons: float, rng: Streams) -> Tensor:
-        """`x` as counts of at most so many photons on average."""
         counts = []
         for key, picture in zip(rng.keys.tolist(), x.cpu(), strict=True):
             generator = torch.Generator().manual_seed(key & (2**63 - 1))

@@ -36,7 +36,6 @@ class Snow(Published):
     )
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float, float, int, float, float], rng: Streams) -> Tensor:
-        """`x` in snow."""
         centre, deviation, zoom, level, radius, fall, share = parameters
         flakes = zoomed(centre + deviation * rng.fold("flakes").normal(1, *x.shape[-2:]), zoom)
         flakes = torch.where(flakes < level, 0.0, flakes).clamp(0, 1)

@@ -43,7 +43,6 @@ class Spatter(Published):
     """Severities 1 to 3 are water, 4 and 5 are mud."""
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float, float, float, int], rng: Streams) -> Tensor:
-        """`x` with drops."""
         centre, deviation, smooth, level, strength, mud = parameters
         liquid = smoothed(centre + deviation * rng.normal(1, *x.shape[-2:]), smooth)
         if mud:

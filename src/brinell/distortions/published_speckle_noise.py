@@ -18,5 +18,4 @@ class SpeckleNoise(Published):
     large = (0.15, 0.2, 0.35, 0.45, 0.6)
 
     def distort(self, x: Tensor, deviation: float, rng: Streams) -> Tensor:
-        """`x` with noise of this deviation where it is 1."""
         return x + x * deviation * rng.normal(*x.shape[1:])

@@ -20,7 +20,6 @@ class ZoomBlur(Published):
     large = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
 
     def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
-        """`x` zoomed into while the shutter was open."""
         factors = np.arange(1, *parameters).tolist()
         total = x.clone()
         for factor in factors:

@@ -20,6 +20,5 @@ class SaltAndPepper(Scaled):
     """Share of the values that jump."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
-        """`x` with this share (n,) of its values at an end. A larger share adds to the values of a smaller one."""
         chance, share = rng.uniform(*x.shape[1:]), per_sample(share, x)
         return torch.where(chance < share / 2, 0.0, torch.where(chance > 1 - share / 2, 1.0, x))

@@ -35,7 +35,6 @@ class SignedPatch(Checked):
     """The constant, as a share of the range."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Two to the number of channels, 16 at most."""
         return 1 << min(CHANNELS, _channels(shape))
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
@@ -45,7 +44,6 @@ class SignedPatch(Checked):
         return self.distort(x, self.scale(severity, x), 1.0 - 2.0 * bits)
 
     def distort(self, x: Tensor, constant: Tensor, signs: Tensor) -> Tensor:
-        """`x` plus this constant (n,) times the sign (n, channels) of the channel."""
         signs = signs.reshape(*signs.shape, *[1] * (x.ndim - 2))
         return (x + self.factor * per_sample(constant, x) * signs).clamp(0, 1)
 

@@ -12,7 +12,6 @@ from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS, check_attack
 
 ATTACK_TITLES = {
     "boundary-walk": "Boundary walk",
-    "bandits": "Bandits",
     "hop-skip-jump": "HopSkipJump",
     "pgd-estimated": "PGD with estimates",
     "simba": "SimBA",

@@ -70,12 +70,8 @@ def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, loo
     A bilateral filter (Tomasi & Manduchi 1998) on cells. It uses the input and not the model, and it helps any map to
     follow objects: to compare the positions of two maps, apply it to both.
 
-    Args:
-        worth: the importance of each cell.
-        x: (n, *shape) the inputs.
-        domain: shape, bounds and kind of the inputs.
-        cells: the lattice.
-        look: standard deviation of the Gaussian of mean colours, as a share of the input's spread; 0 returns `worth` unchanged.
+    `look` is the standard deviation of the Gaussian of mean colours, as a share of the spread of each of the inputs x (n,
+    *shape); 0 returns `worth` unchanged.
     """
     if not look or domain.kind == "vector":
         return worth
@@ -103,12 +99,8 @@ def _colour_distances(x: Tensor, cells: Cells) -> Tensor:
 def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float) -> Tensor:
     """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with ones on the diagonal.
 
-    Args:
-        x: the inputs.
-        domain: where they live.
-        cells: the lattice.
-        lengths: standard deviations of the Gaussians of distance, in shares of the longest side.
-        colour: standard deviation of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves colours out.
+    `lengths` are standard deviations of the Gaussians of distance, in shares of the longest side, and `colour` that of the
+    Gaussian of mean colours, in shares of the input's own spread; 0 leaves colours out.
     """
     distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
     spatial = torch.stack([torch.exp(-distances / (2 * length**2)) for length in lengths]).mean(0)

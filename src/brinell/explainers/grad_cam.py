@@ -42,11 +42,7 @@ class GradCAM(Checked):
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
 
     def attach(self, module: nn.Module, domain: Domain) -> Explainer:
-        """The explainer for this network.
-
-        Raises:
-            RequestError: the network has no layer of this name, or none that fits.
-        """
+        """The explainer for this network."""
         layers = _layers(module)
         names = (self.layer,) if self.layer else usual_layers(module)
         if (not names or names[0] not in layers) and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
@@ -64,11 +60,7 @@ class GradCAM(Checked):
         return _AttachedGradCAM(tuple((name, layers[name]) for name in names), self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
-        """Refuse: Grad-CAM needs the network, whose layers an oracle does not show.
-
-        Raises:
-            RequestError: always; `attach` gives the explainer that works.
-        """
+        """Refuse: Grad-CAM needs the network, whose layers an oracle does not show."""
         raise RequestError("Grad-CAM needs a torch module, and the model has none inside: leave grad-cam out")
 
 
@@ -102,7 +94,6 @@ class _AttachedGradCAM:
         fitting: list[str] = []
 
         def note(name: str, answer: Any) -> None:
-            """Keep the names of layers whose answer has more than one place."""
             if isinstance(answer, Tensor) and math.prod(answer.shape[2:]) > 1:
                 fitting.append(name)
 
@@ -115,7 +106,6 @@ class _AttachedGradCAM:
 
 
 def _layers(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules of a network that can be watched, by name."""
     return {name: part for name, part in module.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
 
 
@@ -149,16 +139,7 @@ def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
 
 
 def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
-    """(n, channels, *lattice): activations as a picture.
-
-    Args:
-        values: (n, channels, *lattice), or tokens (n, tokens, channels) of an image.
-        places: shape of the maps.
-        name: of the layer, for the message.
-
-    Raises:
-        RequestError: they have no form that lies over the places.
-    """
+    """(n, channels, *lattice): activations as a picture, from that or from tokens (n, tokens, channels) of an image."""
     axes = len(places)
     if values.ndim == 2 + axes:
         return values

@@ -49,7 +49,6 @@ class KernelSHAP(Checked):
         coalitions = torch.cat([ends.expand(len(batch), 2, count), subsets], 1)
 
         def masks(first: int, last: int) -> Tensor:
-            """Masks of some coalitions."""
             return coalitions[:, first:last, of_place].reshape(len(batch), -1, *places)
 
         parts = [

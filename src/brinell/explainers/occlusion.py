@@ -39,7 +39,6 @@ class Occlusion(Checked):
         fill = hidden_fill(batch.x, domain)
 
         def masks(first: int, last: int) -> Tensor:
-            """Masks of some windows."""
             return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
 
         clean = clean_value(oracle, batch)

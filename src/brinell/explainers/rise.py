@@ -59,7 +59,6 @@ class RISE(Checked):
         shifts = [rng.fold(f"shift {axis}").integers(cell_length, self.masks) for axis, cell_length in enumerate(step)]
 
         def draw(first: int, last: int) -> Tensor:
-            """Some random masks."""
             large = resized(coarse[:, first:last], size)
             for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
                 positions = torch.arange(length, device=large.device) + shift[:, first:last, None]

@@ -63,7 +63,6 @@ class RLAB(Checked):
         regions = self._regions(batch.x, domain, cells, rng)
 
         def masks(first: int, last: int) -> Tensor:
-            """Masks of some regions."""
             return cells.maps(regions[:, first:last])
 
         fill = hidden_fill(batch.x, domain)

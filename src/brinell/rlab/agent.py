@@ -25,11 +25,13 @@ from brinell.rlab.prior import Prior
 from brinell.rlab.ratios import ratio_text
 
 DEFAULT = "default"
-"""Name of the policy that is taken where none is named: `BEST` of the kind of data."""
+"""Name of the policy that is taken where none is named (`choose_policy`)."""
 PRIOR = "prior"
 """Name of the shipped prior, with greedy choices: it serves any distortions."""
 NAMES = (DEFAULT, PRIOR, "greedy", "random-placement", "random-search")
 """Policies that need no file."""
+CHANCE: dict[str, Literal["", "placement", "search"]] = {"greedy": "", "random-placement": "placement", "random-search": "search"}
+"""Those that know nothing of the data, and what they leave to chance."""
 P_INIT = 0.25
 """Share of the patches that the first steps of a random control change, since without a model it cannot rank patches."""
 BY_CHANCE = 1e6
@@ -131,11 +133,7 @@ class Agent:
 
 
 def load(path: Path) -> Agent:
-    """The agent that `Agent.save` wrote.
-
-    Raises:
-        RequestError: no such file, not one of ours, damaged, or of another version.
-    """
+    """The agent that `Agent.save` wrote."""
     if not path.is_file():
         raise RequestError(
             f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train agent` wrote"
@@ -178,21 +176,14 @@ def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def find_agent(name: str) -> Agent:
     """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose one for a kind of data."""
-    if name == "greedy":
-        return Agent(prior=Prior())
-    if name == "random-placement":
-        return Agent(prior=Prior(), chance="placement")
-    if name == "random-search":
-        return Agent(prior=Prior(), chance="search")
-    if name == PRIOR:
-        return load(Path(str(files("brinell.rlab").joinpath("prior.safetensors"))))
-    return load(Path(name))
+    if name in CHANCE:
+        return Agent(prior=Prior(), chance=CHANCE[name])
+    return load(Path(str(files("brinell.rlab").joinpath("prior.safetensors"))) if name == PRIOR else Path(name))
 
 
 class Choice(NamedTuple):
@@ -202,21 +193,14 @@ class Choice(NamedTuple):
     reason: str
 
 
-UNSHOWN = "nothing that was learned elsewhere needs fewer queries on such data (docs/results/rlab.md)"
-BEST: Mapping[Kind, Choice] = {
-    "image": Choice(
-        PRIOR, "on images it needs fewer queries than greedy, also on networks that it never saw (docs/results/rlab.md)"
-    ),
-    "signal": Choice("greedy", UNSHOWN),
-    "video": Choice("greedy", UNSHOWN),
-    "vector": Choice("greedy", UNSHOWN),
-}
-"""The default for each kind of data: the best that was measured."""
-
-
 def choose_policy(name: str, kind: Kind) -> Choice:
-    """The policy that a setting names for such data."""
-    return BEST[kind] if name == DEFAULT else Choice(name, "it was asked for")
+    """The policy that a setting names for such data; the default is the best that was measured."""
+    if name != DEFAULT:
+        return Choice(name, "it was asked for")
+    if kind == "image":
+        reason = "on images it needs fewer queries than greedy, also on networks that it never saw (docs/results/rlab.md)"
+        return Choice(PRIOR, reason)
+    return Choice(GREEDY, "nothing that was learned elsewhere needs fewer queries on such data (docs/results/rlab.md)")
 
 
 def fingerprint(name: str) -> str:

@@ -49,11 +49,7 @@ class Variant(NamedTuple):
 def variants(
     distortions: Sequence[Distortion | GradientDistortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
 ) -> tuple[Variant, ...]:
-    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless.
-
-    Raises:
-        RequestError: a severity that does not exist, no draw, or a distortion that does not know such inputs.
-    """
+    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless."""
     if not severities or set(severities) - set(SEVERITIES) or draws < 1:
         raise RequestError(
             f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
@@ -109,7 +105,9 @@ def distorted(
     if least < SEVERITIES[0] or most > SEVERITIES[-1]:
         raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
     before = unit._version
-    arguments: list[Any] = [unit, severity, _fold_draw(rng, draw), draw]
+    numbers, index = torch.unique(draw, return_inverse=True)
+    keys = torch.stack([rng.fold(number).keys for number in numbers.tolist()]).gather(0, index[None])[0]
+    arguments: list[Any] = [unit, severity, Streams(keys), draw]
     if distortion.access == Access.GRADIENTS:
         if gradient is None:
             raise RequestError(
@@ -125,14 +123,7 @@ def distorted(
     return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
 
 
-def _fold_draw(rng: Streams, draw: Tensor) -> Streams:
-    values, index = torch.unique(draw, return_inverse=True)
-    folded = torch.stack([rng.fold(value).keys for value in values.tolist()])
-    return Streams(folded.gather(0, index[None])[0])
-
-
 def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
-    """Call a distortion; its errors become one line."""
     try:
         return distortion(*arguments)
     except BrinellError:
@@ -142,7 +133,6 @@ def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
 
 
 def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
-    """Check shape, type and range of a distorted input."""
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
         kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
         raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
@@ -154,14 +144,7 @@ def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) 
 
 
 def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
-    """Try each distortion on these inputs, at each severity that may be used, before any queries are spent.
-
-    Args:
-        variants: variants that may be placed.
-        x: (n, *shape) inputs within the bounds.
-        rng: n streams.
-        domain: domain of the inputs.
-        gradient: (n, *shape), for distortions that need one.
+    """Try each distortion on inputs x (n, *shape), at each severity that may be used, before any queries are spent.
 
     Returns:
         One line for each of the user's distortions that changes none of these inputs.
@@ -184,15 +167,10 @@ def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain,
         if not torch.equal(first, two):
             raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
         unchanged = [number for number, part in zip(numbers, torch.split(first, len(x)), strict=True) if torch.equal(part, x)]
-        if _is_custom(distortion) and unchanged:
+        if unchanged and not type(distortion).__module__.startswith("brinell."):
             listing = ", ".join(map(str, unchanged))
             idle.append(f"distortion {type(distortion).__name__} changes none of {len(x)} inputs at severity {listing}")
     return idle
-
-
-def _is_custom(distortion: Distortion | GradientDistortion) -> bool:
-    """True if a distortion is not part of Brinell."""
-    return not type(distortion).__module__.startswith("brinell.")
 
 
 def extremes(domain: Domain) -> Tensor:
@@ -202,7 +180,6 @@ def extremes(domain: Domain) -> Tensor:
 
 
 def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:
-    """The error of a broken contract."""
     return ContractError(f"distortion {type(distortion).__name__} {rule}")
 
 
@@ -231,15 +208,7 @@ class DistortedInputs:
     All variants of a distortion for a sample come from one call, always the same, so that they are bit by bit those of another
     batch. On a device one call distorts many samples.
 
-    Args:
-        slots: n.
-        domain: where inputs live.
-        variants: what may be placed.
-        device: where they are held.
-        gradient: where distortions that declare access GRADIENTS get theirs from.
-
-    Raises:
-        RequestError: no variants.
+    `gradient` is where distortions that declare access GRADIENTS get theirs from.
     """
 
     def __init__(

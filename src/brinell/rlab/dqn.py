@@ -21,16 +21,17 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.core.errors import ContractError, RequestError
+from brinell.core.errors import ContractError
 from brinell.core.settings import Checked, Count, NotNegative, Positive, Whole
-from brinell.rlab.episodes import Action, Observation, Step, mapped
+from brinell.rlab.episodes import Action, Observation, mapped
 from brinell.rlab.policy import Heads, best, gumbel, worth
+from brinell.rlab.search import PatchSearch
 
 EPISODES = 100
 """Over how many episodes returns are averaged."""
@@ -38,24 +39,6 @@ END = -1
 """In place of the next row: the episode terminated."""
 OPEN = -2
 """In place of the next row: nothing was done in this state yet, or nothing ever will be, as the last of a truncated episode."""
-
-
-class Environment(Protocol):
-    """n episodes in lockstep, as `rlab.search.PatchSearch` runs them; a slot whose episode has ended waits for `reset`."""
-
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """How many options each branch chooses in one step."""
-
-    @property
-    def alive(self) -> Tensor:
-        """(n,) bool: slots with a running episode."""
-
-    def reset(self, mask: Tensor) -> Observation:
-        """Begin new episodes in the slots where `mask` (n,) bool holds; the observation of all slots."""
-
-    def step(self, action: Action) -> Step:
-        """Act in all slots that are alive. Choices without effect may be replaced by -1 in `action`, in place."""
 
 
 class Sample(NamedTuple):
@@ -78,22 +61,13 @@ class Replay:
     """The latest transitions of all slots, within a bound on rows and on bytes. Features of float32 are kept in 16 bits."""
 
     def __init__(self, observation: Observation, action: Action, *, capacity: int, memory: int) -> None:
-        """Size the memory by any observation and action: at most `capacity` rows and `memory` bytes.
-
-        Raises:
-            RequestError: the bounds leave no room for four observations of every slot.
-        """
+        """Size the memory by any observation and action: at most `capacity` rows and `memory` bytes, and four of every slot."""
         slots, device = len(observation.allowed[0]), observation.allowed[0].device
         template = observation, tuple(tensor.to(torch.int32) for tensor in action)
         sizes: list[int] = []
         mapped(lambda part: sizes.append(part[0].numel() * _kept_as(part).itemsize), template)
         row = sum(sizes) + 4 + 8
-        self.capacity = min(capacity, memory // row)
-        if self.capacity < 4 * slots:
-            raise RequestError(
-                f"a replay memory of {self.capacity} turns ({row} bytes each) is too small for {slots} slots; "
-                f"capacity must be at least {4 * slots} and memory {4 * slots * row} bytes"
-            )
+        self.capacity = max(4 * slots, min(capacity, memory // row))
         self._template: Observation = mapped(lambda part: part[:0], observation)
         self.columns: tuple[Observation, Action] = mapped(
             lambda part: torch.empty(self.capacity, *part.shape[1:], dtype=_kept_as(part), device=device), template
@@ -227,7 +201,7 @@ def target_of(sample: Sample, network: nn.Module, target: nn.Module, choices: tu
 class DQN:
     """DQN at work on one environment. It begins with fresh episodes and advances by rounds."""
 
-    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+    def __init__(self, settings: DQNSettings, network: nn.Module, environment: PatchSearch, seed: int) -> None:
         self.settings, self.network, self.environment = settings, network, environment
         self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
@@ -275,7 +249,6 @@ class DQN:
 
     @torch.no_grad()
     def _collect(self) -> None:
-        """One step of all slots, into the replay memory."""
         alive = self.environment.alive.clone()
         action = self._explore()
         step = self.environment.step(action)
@@ -310,7 +283,6 @@ class DQN:
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
 
     def _update(self) -> None:
-        """The gradient steps of a round."""
         settings, losses = self.settings, []
         for _ in range(settings.updates):
             sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator)

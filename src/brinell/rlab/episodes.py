@@ -4,19 +4,18 @@ An episode is the search on one sample. n slots run one each, in lockstep; a slo
 An action chooses options from each branch without replacement, in order: patches to add to, patches to clear, and a distortion at
 a severity. That is the dual action of RLAB (arXiv 2403.18985).
 
-All rewards of a step are bounded and of one scale, so that no sample, step or reward outweighs the others. Only a step that is
-kept gains, and every query has a price, so that no agent learns to put off the success that ends an episode.
+The reward of a step is by how much the margin rose, as a share of the clean input's margin, less the price of a query: the kept
+steps of an episode that succeeds add up to 1, so that no sample outweighs the others and no agent learns to put off the success.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from brinell.core import losses, norms
+from brinell.core import losses
 from brinell.core.contracts import Remark
 from brinell.core.criterion import Criterion, Probability, Targeted
 from brinell.core.intervals import wilson
@@ -25,7 +24,6 @@ from brinell.core.settings import Checked, Count, Fraction, NotNegative, Portion
 from brinell.core.streams import Streams
 from brinell.rlab.distort import CLEAN, Variant
 from brinell.rlab.prior import FEATURES, Prior
-from brinell.rlab.sensitivity import TRUST, Trust
 
 # What a policy sees and answers
 
@@ -87,15 +85,8 @@ def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
 
 # Rules and rewards
 
-RewardName = Literal["margin", "dilution"]
 QUERY = 0.005
 """Cost of a query, as a share of the clean input's margin."""
-QUOTIENT = 0.05
-"""The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the margin."""
-LINE = 0.9
-"""Probability above which the dilution is a straight line."""
-FLOOR = 0.02
-"""Least change in L2 that a dilution is divided by, as a share of the budget."""
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 SHRINK = 0.95
@@ -127,8 +118,6 @@ class Rules(Checked):
     refine: Whole | None = 0
     """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
     quarter of all steps brings one."""
-    reward: RewardName = "margin"
-    """Reward of a step: margin or dilution."""
 
     def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
@@ -158,8 +147,6 @@ class Placement:
     """Prior of the sensitivity of patches before the first query; None if nothing is known."""
     slots: int = 64
     """Maximum number of episodes that run at once."""
-    trust: Trust = TRUST
-    """How far surrogates are trusted, where there are any."""
 
     @property
     def choices(self) -> tuple[int, int, int]:
@@ -168,31 +155,10 @@ class Placement:
         return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
 
 
-def reward_of(name: RewardName, before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
-    """(m,): the reward of a step from the state `before` to inputs x (m, *shape) with these answers and margins.
-
-    margin: by how much the margin rose, as a share of the clean input's margin; the kept steps of an episode that succeeds add up
-    to 1. dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution over the change in
-    L2; such gains add up to nothing, so the price of a query is the largest gain.
-    """
-    if name == "margin":
-        rise = margin.clamp_max(0) - before.margin
-        return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
-    rise = dilution(logits, y) - dilution(before.logits, y)
-    longer = norms.l2(x - clean) - norms.l2(before.x - clean)
-    finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
-    quotient = rise / (longer.abs() / finite.clamp_min(1e-12)).clamp_min(FLOOR)
-    return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
-
-
-def dilution(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
-    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
-    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
-    at_line = 1 / math.log10(LINE)
-    end = at_line + slope * (1 - LINE)
-    curve = 1 / p.clamp_max(LINE).log10()
-    return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
+def reward_of(before: "Slots", margin: Tensor) -> Tensor:
+    """(m,): the reward of a step from the state `before` to inputs of these margins."""
+    rise = margin.clamp_max(0) - before.margin
+    return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
 
 def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:

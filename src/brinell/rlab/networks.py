@@ -114,16 +114,7 @@ def fitting(domain: Domain, classes: int, form: Form) -> Form | None:
 
 
 class SmallNetwork:
-    """A model around a small network, in evaluation mode.
-
-    Args:
-        module: made by `build`.
-        form: its form.
-        domain: its inputs, those that attacks must not change included.
-        class_names: names of its classes, in order; empty if they have none.
-        classes: number of its classes.
-        name: name in records and reports.
-    """
+    """A model around a small network made by `build`, in evaluation mode; `class_names` are empty if there are none."""
 
     access = Access.GRADIENTS
 

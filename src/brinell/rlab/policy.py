@@ -73,10 +73,6 @@ class Learned:
     temperature: float = 0.0
     """0 takes the options of the highest outputs; above 0 they are drawn in proportion to exp(output / temperature)."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature is {self.temperature}; it must be at least 0")
-
     @torch.no_grad()
     def act(self, observation: Observation, rng: Streams) -> Action:
         """One pass of the network for all slots."""

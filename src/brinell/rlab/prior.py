@@ -135,7 +135,6 @@ def probe(
     inputs.put(rows, batch.x, rng.fold("filters"))
 
     def margins(x: Tensor) -> Tensor:
-        """(n,): margins of inputs."""
         return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)
 
     base = margins(batch.x)
@@ -224,9 +223,12 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(len(x), grid.channels, *axes)
     if len(axes) not in _POOLS:
         planes, axes = planes.flatten(2), (grid.places,)
+    patch = grid.patch if len(grid.patch) == len(axes) else (grid.members.shape[1],)
     columns: list[Tensor] = []
     for window in WINDOWS:
-        sides = [_odd(window * side, length) for side, length in zip(_sides(grid, len(axes)), axes, strict=True)]
+        # The odd sides nearest to the wanted ones, at least 1 and at most the length of the axis.
+        wanted = ((2 * round((window * side - 1) / 2) + 1, length) for side, length in zip(patch, axes, strict=True))
+        sides = [max(1, min(side, length - 1 + length % 2)) for side, length in wanted]
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
@@ -235,16 +237,6 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     away = (2 * grid.centres.to(x.device) - 1).square()
     position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
     return torch.cat([features, position], 2)
-
-
-def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
-    return grid.patch if len(grid.patch) == axes else (grid.members.shape[1],)
-
-
-def _odd(length_goal: float, length: int) -> int:
-    """The odd side of a pooling window nearest to the wanted one, at least 1 and at most the length of the axis."""
-    side = 2 * round((length_goal - 1) / 2) + 1
-    return max(1, min(side, length - 1 + length % 2))
 
 
 def _pool(planes: Tensor, sides: list[int]) -> Tensor:
@@ -256,7 +248,6 @@ def _pool(planes: Tensor, sides: list[int]) -> Tensor:
 
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
-    """(n, *places) to the means (n, patches)."""
     return sums(values.flatten(1), grid) / patch_places(grid, values.device)[1].sum(1)
 
 

@@ -6,7 +6,7 @@ arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_epi
 | --- | --- |
 | dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE; `Rules.changes`, `Rules.removals` |
 | sensitivity list of patches by probes | `sensitivity.Posterior`: a linear model of all answers; no query is a probe alone |
-| probability dilution, reward per L2 | `episodes.dilution`, the reward `dilution`; the default is the margin |
+| probability dilution, reward per L2 | `episodes.reward_of`: by how much the margin rose |
 | distortions at severities | `distort.Variant`, made once per sample |
 | dueling DQN | `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries |
 | state | `Observation`: features of each patch and of the whole input |
@@ -30,7 +30,6 @@ The host decides by its counters (`Counts`) and looks at the device three times 
 ledger, and what followed from the answers. A further look follows where an episode is stuck.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -64,7 +63,7 @@ from brinell.rlab.episodes import (
 )
 from brinell.rlab.prior import Prior, describe, to_places
 from brinell.rlab.refine import CleanUp, clean_up
-from brinell.rlab.sensitivity import Posterior, Predictions, class_weights, looked_at
+from brinell.rlab.sensitivity import TRUST, Posterior, Predictions, class_weights, looked_at
 
 MEMORY = 2**30
 """Bytes of distorted inputs that are held; fewer slots run where they would take more."""
@@ -85,12 +84,11 @@ def run_episodes(
     policy: Policy,
     *,
     clean: CleanUp | None = None,
-    on_end: Callable[[Outcomes], None] = lambda outcomes: None,
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
     The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of the placement. `clean` sets the
-    number of queries of the clean-up; None omits it. `on_end` is called once before the clean-up, with the outcomes so far.
+    number of queries of the clean-up; None omits it.
     """
     gradients = Gradients(oracle, batch)
     search = PatchSearch(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
@@ -101,7 +99,6 @@ def run_episodes(
         observation = search.reset(~search.alive) if search.waiting and vacancy else step.observation
     outcomes, slots = search.outcomes, len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
-    on_end(outcomes)
     outcomes.closest.copy_(outcomes.variant)
     rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is not None and len(rows):
@@ -132,11 +129,6 @@ class PatchSearch:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
     Args:
-        oracle: where the model is asked.
-        batch: the samples, correctly classified.
-        threat: distance, largest budget and criterion of each.
-        placement: what is placed where.
-        rng: a stream for each sample.
         gradients: the source of gradients for distortions that need them; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
@@ -172,14 +164,13 @@ class PatchSearch:
         self.slots, self.counts = Slots.empty(batch.x[:n], len(grid), oracle.classes), Counts.empty(n)
         ask = None if source is None else lambda rows: source(self.slots.sample[rows])
         self.inputs = DistortedInputs(n, threat.domain, variants, device, ask)
-        self._prior, self._trust = (placement.prior or Prior()).to(device), placement.trust
+        self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
             n,
             grid.channels,
             grid.places,
             covariance=self._prior.covariance_for(grid.channels),
             surrogates=oracle.surrogates,
-            trust=placement.trust,
             device=device,
         )
         self._predictions = Predictions(self.inputs, grid, self.posterior, threat.distance, self.rules.temperature)
@@ -261,8 +252,12 @@ class PatchSearch:
             logits = self._ask(queried, x, current.logits)
             current, margin = self._note_answer(current, count, x, logits)
             # Learn from the answer, whether the step is kept or not.
-            self._learn(queried & (count.fresh == 0), x - current.x, margin - current.margin)
-            gained = reward_of(self.rules.reward, current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows])
+            taught = queried & (count.fresh == 0)
+            if bool(taught.any()):
+                index = self._on(taught.nonzero()[:, 0])
+                change = (x - current.x).view(len(x), self.grid.channels, self.grid.places)
+                self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
+            gained = reward_of(current, margin)
             # Accept the step where it raises the margin, and read what followed.
             hits, accepted, slow, affordable = self._accept(current, count, queried, variant, full, x, logits, margin)
             self._count(count, queried, changed, accepted, slow)
@@ -278,7 +273,6 @@ class PatchSearch:
         return Step(self._observation(), reward, terminated, truncated)
 
     def _on(self, flags: Tensor) -> Tensor:
-        """A copy of the host's tensor on the device."""
         return flags.to(self.alive.device, non_blocking=True)
 
     def _pace(self, count: Counts) -> tuple[Tensor, Tensor]:
@@ -366,13 +360,6 @@ class PatchSearch:
         self.slots.put(self.rows, **columns)
         return replace(current, **columns), margin
 
-    def _learn(self, taught: Tensor, change: Tensor, effect: Tensor) -> None:
-        """Teach the linear models what changes (m, *shape) brought, where an answer was asked for."""
-        if bool(taught.any()):
-            index = self._on(taught.nonzero()[:, 0])
-            change = change.view(len(change), self.grid.channels, self.grid.places)
-            self.posterior.update(self.rows[index], change[index], effect[index])
-
     def _accept(
         self,
         current: Slots,
@@ -417,7 +404,6 @@ class PatchSearch:
         return torch.stack([hits, accepted, slow, self._oracle.affordable(self._ids)]).cpu().unbind()
 
     def _count(self, count: Counts, queried: Tensor, changed: Tensor, accepted: Tensor, slow: Tensor) -> None:
-        """Count a step in the episodes that have seen their clean input."""
         later, patience = (count.fresh == 0).long(), self.rules.patience
         window = count.window + later
         idle = torch.where(accepted, 0, count.idle + 1)
@@ -445,7 +431,7 @@ class PatchSearch:
             self._note_success(host[success & later])
         age = count.age
         if self._oracle.surrogates:
-            moved = (age - counts.looked[host] >= self._trust.every) & (counts.moved[host] > 0)
+            moved = (age - counts.looked[host] >= TRUST.every) & (counts.moved[host] > 0)
             if len(due := host[(counts.looked[host] < 0) | moved]):
                 self._guide(due)
         counts.put(host, age=age + later)
@@ -456,7 +442,6 @@ class PatchSearch:
         return exhausted | ~affordable | (success & ~refining)
 
     def _end(self, over: Tensor) -> None:
-        """End the episodes (m,) bool and record their outcomes."""
         rows = self._on(self._host[over])
         sample, change = self.slots.sample[rows], self.slots.x[rows] - self.inputs.x[rows]
         self.outcomes.size[sample] = self._threat.distance.size(change)
@@ -524,7 +509,6 @@ class PatchSearch:
         self.slots.put(self._on(host), margin=self._margin(current, current.logits, current.x))
 
     def _guide(self, host: Tensor) -> None:
-        """Ask the surrogates where the episodes are."""
         rows = self._on(host)
         current = self.slots.take(rows)
         self.counts.put(host, looked=self.counts.age[host], moved=0)

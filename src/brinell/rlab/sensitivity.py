@@ -124,11 +124,6 @@ class Posterior:
         if len(rows) == len(self._number):
             self._most = 0
 
-    def variance(self, change: Tensor, energy: Tensor) -> Tensor:
-        """Prior variance, in squared units, of the effect of changes (..., channels, k) at places of energy (..., k)."""
-        turned = torch.einsum("...ck,ce->...ek", change, self.covariance)
-        return ((turned * change).sum(-2) * energy).sum(-1)
-
     def update(self, rows: Tensor, change: Tensor, effect: Tensor) -> None:
         """Update the model by one answer for each of some distinct slots (m,).
 
@@ -191,7 +186,6 @@ class Posterior:
         return coefficients
 
     def _expect(self, rows: Tensor) -> None:
-        """Bring the expected gradients of some slots up to date."""
         if not self.slopes.shape[1]:
             return
         state = self._taught[rows] + self.unit[rows, None] * self._prior[rows]
@@ -309,7 +303,7 @@ class Predictions:
         clean, current = self._gather(self.inputs.x, rows, places)[..., None], self._gather(full, all_rows, places)[..., None]
         energy = posterior.energy[rows[:, None, None], places][..., None]
         new, old = new.sub_(clean), current - clean
-        if not self._whole:
+        if not bool(self.grid.not_repeated.all()):  # on the processor, where a look costs nothing
             real = valid[patches].transpose(1, 2)[..., None]
             new, old, energy = new * real[:, None], old * real[:, None], energy * real
         new, old = self._legal(new, radius), self._legal(old, radius)
@@ -323,10 +317,6 @@ class Predictions:
         unchanged = change.abs_().amax((1, 2)) == 0
         best = score.masked_fill_(unchanged, -torch.inf).max(2)
         return offers.gather(1, best.indices), best.values
-
-    @property
-    def _whole(self) -> bool:
-        return bool(self.grid.not_repeated.all())  # on the processor, where a look costs nothing
 
     def _gather(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, ...): values of `x` (n, ...) in the rows (m,) at places (m, ...)."""

@@ -126,24 +126,12 @@ def train(
     candidates: Sequence[Candidate] = (),
     peers: Mapping[str, Attack] | None = None,
 ) -> Agent:
-    """An agent that has learned on these inputs.
+    """An agent that has learned on these correctly classified inputs, by the scores of the model alone.
 
-    Args:
-        model: the model; only its scores are used.
-        batch: correctly classified inputs.
-        threat: distance and budget of the episodes.
-        placement: what is placed where, and how an episode goes; prior and slots are those of the training.
-        config: how it is trained.
-        batch_size: the most inputs shown to the model at once.
-        tell: called with points of the training curve.
-        keep: called with the agent as it is then, at every point of the curve.
-        start: what an earlier training on the same inputs kept: its prior and surrogates are taken as they are, its network
-            learns on, in fresh episodes, and its queries, steps and seconds count.
-        candidates: networks of which those that explain the model's answers become surrogates.
-        peers: other attacks, by name, with which the agent is compared at the end.
-
-    Raises:
-        RequestError: too few inputs.
+    Prior and slots of the placement are those of the training. `tell` is called with points of the training curve, and `keep`
+    with the agent as it is then. `start` is what an earlier training on the same inputs kept: its prior and surrogates are taken
+    as they are, its network learns on, in fresh episodes, and its queries, steps and seconds count. Of the `candidates` those
+    that explain the model's answers become surrogates. With the `peers` the agent is compared at the end.
     """
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
@@ -166,7 +154,6 @@ def train(
     }
 
     def now(purpose: str, validation: Any = None) -> Agent:
-        """The agent as it is."""
         costs.book(purpose)
         expenses = {"training_queries": dict(costs.queries), "surrogate_passes": dict(costs.passes), "validation": validation}
         return replace(agent, about=about | expenses)
@@ -299,16 +286,7 @@ def validate(
     rng: Streams,
     peers: Mapping[str, Peer] | None = None,
 ) -> dict[str, Any] | None:
-    """Play, and say in JSON what came of it; None without inputs.
-
-    Args:
-        agent: the agent.
-        oracle: where the agents ask.
-        batch: the inputs, of which the first `MOST` are played.
-        threat: their threat.
-        placement: what is placed where.
-        rng: the random numbers.
-        peers: other attacks by name.
+    """Play on the first `MOST` inputs, and say in JSON what came of it; None without inputs. The peers are named.
 
     Returns:
         `inputs`; `budget` in queries; `fooled`, how many inputs the agent fooled; `cause`, why it failed on most, empty where it

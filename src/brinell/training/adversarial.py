@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +26,13 @@ from brinell.engine.batch_attack import (
 from brinell.engine.eps_grid import check_budgets, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.texts import eps_text, norm_text
-from brinell.models._torch_model import TorchModel
+from brinell.models._torch_model import TorchModel, logits_of
 from brinell.training.recipe import Recipe, TrainedNetwork
 
 __all__ = ["AWP", "AdversarialBatch", "AdversarialLoss"]
 
 PLAIN = Recipe.of("plain")
 """Recipe of the cross-entropy alone."""
-Schedule = int | Callable[[int], float] | None
-"""Course of eps over a training: a number of calls over which it rises from 0, or a function from the number of the call,
-counted from 0, to a factor of eps. None uses the full eps from the first call on.
-"""
 
 
 class AdversarialBatch:
@@ -52,8 +48,7 @@ class AdversarialBatch:
             with every sample until its steps are spent.
         eps: the budget, a number or a text such as 8/255.
         norm: linf or l2; for attacks also l1 and l0.
-        schedule: a number of calls over which eps rises from 0, or a function from the number of the call, counted from 0, to a
-            factor of eps from 0 to 1.
+        schedule: a number of calls over which eps rises from 0; 0 uses the full eps from the first call on.
         bounds: (low, high) of the inputs.
         kind: image, signal, video or vector, if the number of axes does not determine it.
         seed: seed of every random number.
@@ -70,18 +65,19 @@ class AdversarialBatch:
         eps: Any = None,
         *,
         norm: Any = "linf",
-        schedule: Schedule = None,
+        schedule: int = 0,
         bounds: tuple[float, float] = (0.0, 1.0),
         kind: Kind | None = None,
         seed: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise RequestError(f"the model is a {type(model).__name__}: give a torch module, whose gradients are followed")
-        if schedule is not None and not callable(schedule) and schedule < 0:
-            raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more, or a function")
+        if schedule < 0:
+            raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more")
         self.model, self.attack, self.bounds, self.kind, self.seed = model, attack, bounds, kind, seed
         self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
-        self.recipe = Recipe.of(attack) if _is_recipe(attack) else None
+        names = [plugins.head(part) for part in plugins.split(attack)]
+        self.recipe = Recipe.of(attack) if len(names) > 1 or names[0] in plugins.names("defence") else None
         if self.recipe is not None:
             _check_batchwise(self.recipe)
         if eps is None and (self.recipe is None or self.recipe.budgeted):
@@ -96,15 +92,7 @@ class AdversarialBatch:
     @property
     def eps(self) -> float:
         """The budget of the next call."""
-        full_eps = self._budgets.values[0]
-        if self.schedule is None:
-            return full_eps
-        if callable(self.schedule):
-            factor = float(self.schedule(self.calls))
-            if not 0 <= factor <= 1:
-                raise RequestError(f"the schedule says {factor:g} at call {self.calls}: it gives a factor of eps from 0 to 1")
-            return full_eps * factor
-        return full_eps * min(1.0, self.calls / max(1, self.schedule))
+        return self._budgets.values[0] * (min(1.0, self.calls / self.schedule) if self.schedule else 1.0)
 
     @in_python
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -126,7 +114,6 @@ class AdversarialBatch:
             return self._craft(*(tensor.clone() if tensor.is_inference() else tensor for tensor in (inputs, labels)))
 
     def _craft(self, x: Tensor, y: Tensor) -> Tensor:
-        """Adversarial inputs of a batch."""
         trained = trained_of(self.model)
         domain, recipe = self._fit(x)
         check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
@@ -137,7 +124,7 @@ class AdversarialBatch:
             with trained.evaluation_mode():
                 device = x.device
                 batch_attack = BatchAttack(
-                    model=TorchModel(_Logits(trained), domain=domain, name=type(self.model).__name__),
+                    model=TorchModel(trained.module, domain=domain, name=type(self.model).__name__),
                     domain=domain,
                     distance=self.distance,
                     x=x.float(),
@@ -171,7 +158,7 @@ class AdversarialBatch:
         """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy of the adversarial inputs."""
         _, recipe = self._fit(x.detach())
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
-        return (recipe or PLAIN).loss(TrainedNetwork(model, logits_of(model)), batch, x_adv)
+        return (recipe or PLAIN).loss(TrainedNetwork(model, answers_of(model)), batch, x_adv)
 
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
         """The domain of inputs like these, and the recipe for them; determined once for each shape."""
@@ -210,26 +197,14 @@ class AdversarialLoss:
     def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
         self.recipe, self._eps, self._settings = recipe, eps, settings
         self._batch: AdversarialBatch | None = None
-        self._calls = 0
 
     def adversarial(self, model: nn.Module) -> AdversarialBatch:
-        """The maker of the adversarial inputs; the same object for all calls, so that a schedule continues."""
+        """The maker of the adversarial inputs; the same object for all calls. A checkpoint holds its `state_dict`."""
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
-            self._batch.calls = self._calls
         if model is not self._batch.model:
             self._batch.model, self._batch._classes = model, 0
         return self._batch
-
-    def state_dict(self) -> dict[str, int]:
-        """The state that a checkpoint must hold: the position in the schedule."""
-        return {"calls": self._calls if self._batch is None else self._batch.calls}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from a checkpoint."""
-        self._calls = int(state["calls"])
-        if self._batch is not None:
-            self._batch.calls = self._calls
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
         """The mean loss, a scalar with gradients to the weights.
@@ -273,30 +248,12 @@ class AWP:
 def trained_of(model: nn.Module) -> TrainedNetwork:
     """A module as attacks query it, without the wrapper for several devices, which would wait for the other processes."""
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    return TrainedNetwork(inner, logits_of(inner))
+    return TrainedNetwork(inner, answers_of(inner))
 
 
-def logits_of(model: nn.Module) -> Network:
+def answers_of(model: nn.Module) -> Network:
     """A function that returns the (n, classes) logits of a module, also if its answer is an object that holds them."""
-
-    def predict(x: Tensor) -> Tensor:
-        """Logits of the model."""
-        answer = model(x)
-        return cast(Tensor, answer if isinstance(answer, Tensor) else answer.logits)
-
-    return predict
-
-
-class _Logits(nn.Module):
-    """A network that answers with a tensor."""
-
-    def __init__(self, trained: TrainedNetwork) -> None:
-        super().__init__()
-        self.inner, self.predict = trained.module, trained.predict
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        return self.predict(x)
+    return lambda x: logits_of(model(x))
 
 
 def _check_batchwise(recipe: Recipe) -> None:
@@ -312,9 +269,3 @@ def _check_batchwise(recipe: Recipe) -> None:
             f"recipe {recipe.text} learns from further samples, which do not change a batch: put them into your loader, or call "
             "brinell.harden"
         )
-
-
-def _is_recipe(text: str) -> bool:
-    """True if a text names defences, False if it names an attack."""
-    names = [plugins.head(part) for part in plugins.split(text)]
-    return len(names) > 1 or names[0] in plugins.names("defence")

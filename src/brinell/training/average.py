@@ -33,12 +33,6 @@ class Average:
         latest = self.module.state_dict()
         return {name: (value if name in self._latest else latest[name]).clone() for name, value in self.state.items()}
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Load the averaged weights into the module; the context restores the module when it ends."""
-        with swap_state(self.module, self.full_state()):
-            yield
-
 
 @contextmanager
 def swap_state(module: nn.Module, state: dict[str, Tensor]) -> Iterator[None]:

@@ -96,12 +96,7 @@ class Loop:
 
     Args:
         trained: the network, in a separate session.
-        samples: the training data.
         data: for each defence of the recipe the samples from which its share of a batch is drawn, mostly `samples`.
-        checker: the validation samples.
-        recipe: the defences of the training.
-        distance: the norm of eps.
-        settings: length and speed of the training.
         file: file of the checkpoints; None writes none.
         report: called with a message about each event.
         on_check: called at each check with the state and the completed share of the training.
@@ -155,7 +150,6 @@ class Loop:
         return {name: value.detach().clone() for name, value in tensors.items()}
 
     def _restore(self, tensors: dict[str, Tensor], step: int) -> None:
-        """Restore the training from a checkpoint."""
         self.trained.module.load_state_dict(checkpoint.strip_prefix("network", tensors))
         for name, value in checkpoint.strip_prefix("average", tensors).items():
             self.average.state[name].copy_(value)
@@ -215,7 +209,6 @@ class Loop:
         return round(remaining * self.per_batch * sum(self.recipe.cost()))
 
     def _share(self, state: State) -> float:
-        """Completed share of the training."""
         if self.settings.seconds is not None:
             return state.seconds / self.settings.seconds
         return state.step / self.steps
@@ -295,7 +288,7 @@ class Loop:
         n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
         n = state.curve[1]["n"] if len(state.curve) > 1 else n
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
-        with self.average.applied():
+        with swap_state(self.trained.module, self.average.full_state()):
             robust = self.checker.robust(self.trained, self.settings.eps, n)
         row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
         row |= {"n": check.n, "clean": check.clean, "seen": check.seen, "pgd": check.attacked, "robust": robust}
@@ -374,7 +367,6 @@ class Loop:
 
     @staticmethod
     def _describe_failure(row: dict[str, Any], collapsed: bool) -> str:
-        """Message about the failure at a check."""
         if collapsed:
             return f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
         return (
@@ -383,12 +375,10 @@ class Loop:
         )
 
     def _note(self, text: str) -> None:
-        """Record and report an event."""
         self.state.curve[-1]["events"].append(text)
         self.report(text)
 
     def _stop(self, state: State, loss: float) -> None:
-        """Raise the error for a loss that is NaN or infinite."""
         kept_text = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None else ""
         raise DivergedError(
             f"the loss is {loss} at step {state.step} of the training{kept_text}: restart with a smaller {option('rate')} than "

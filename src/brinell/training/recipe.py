@@ -32,11 +32,7 @@ class Recipe:
 
     @classmethod
     def of(cls, text: str) -> "Recipe":
-        """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`.
-
-        Raises:
-            RequestError: no such defence or setting, or nothing that a network could learn from.
-        """
+        """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`."""
         if "?" in text:
             name, path, options = plugins.parse(text)
             if "+" in name or path:

@@ -5,7 +5,6 @@ each class has positions in proportion to the root of its share, so that rare cl
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.record import Array
 from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
+from brinell.rlab.train import Candidate
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings
@@ -27,14 +27,6 @@ CHECKS = 10
 """Checks of a training, about."""
 MEASURED = 512
 """Inputs by which the scale of the inputs is measured."""
-
-
-class TrainedSurrogate(NamedTuple):
-    """A small network after its training."""
-
-    network: SmallNetwork
-    facts: dict[str, Any]
-    """Its form and seed, its accuracy on inputs that it did not learn on, and its passes, as JSON."""
 
 
 def balanced(labels: Array, count: int, rng: np.random.Generator) -> Array:
@@ -64,21 +56,11 @@ def train_surrogates(
     seed: int,
     batch_size: int,
     device: torch.device,
-) -> Iterator[TrainedSurrogate]:
+) -> Iterator[Candidate]:
     """Train up to `count` networks of different forms and seeds, one after another.
 
-    Args:
-        dataset: the labelled data.
-        learned: (n,) positions of the inputs to learn on.
-        checked: (k,) positions of inputs that they do not learn on, for their accuracy.
-        classes: number of classes of the model.
-        count: number of networks.
-        steps: steps of each training.
-        eps: the budget of the attack, for the checks of the loop.
-        norm: its distance.
-        seed: seed of the first; each other one has the next.
-        batch_size: inputs of a step.
-        device: where they are trained.
+    Their facts are form and seed, the accuracy on the inputs at the positions `checked` (k,), and the passes. They learn on
+    those at the positions `learned` (n,). Each has the next seed; eps and norm are those of the loop's checks.
     """
     forms = FORMS[dataset.domain.kind]
     learned = learned[np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)]
@@ -132,4 +114,4 @@ def train_surrogates(
             "forwards": loop.state.forwards,
             "backwards": loop.state.backwards,
         }
-        yield TrainedSurrogate(SmallNetwork(module, form, domain, classes, dataset.classes), facts)
+        yield Candidate(SmallNetwork(module, form, domain, classes, dataset.classes), facts)

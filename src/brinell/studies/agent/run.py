@@ -32,7 +32,7 @@ from brinell.studies.agent import TrainAgentRequest
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.kit import Call, Plan
 from brinell.studies.work import open_plan
-from brinell.training.surrogates import TrainedSurrogate, train_surrogates
+from brinell.training.surrogates import train_surrogates
 
 TIMING = ("minutes", "steps", "batch_size", "device")
 """Settings that do not tell which training a file holds: for how long it goes on."""
@@ -149,7 +149,7 @@ def _train(call: Call) -> Agent:
         if start is None and request.surrogates and subject is None and len(positions) >= FEWEST:
             for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
                 tell(Report("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")}))
-                candidates.append(Candidate(surrogate.network, surrogate.facts))
+                candidates.append(surrogate)
         keep = partial(_save, out=out, request=request, first_looks=first_looks, digests=digests)
         options_of_training: dict[str, Any] = {
             "batch_size": request.batch_size,
@@ -185,7 +185,7 @@ def _open_subject(
 
 def _surrogates(
     request: TrainAgentRequest, dataset: Dataset, positions: Array, classes: int, eps: float, device: torch.device
-) -> Iterator[TrainedSurrogate]:
+) -> Iterator[Candidate]:
     """Train surrogates on all data but the inputs by which they are chosen and validated."""
     reserve = positions[set_aside(len(positions)).start :]
     training = np.setdiff1d(np.arange(len(dataset)), reserve)
