@@ -104,11 +104,11 @@ class FolderResult(ReportedResult, ClaimingResult):
 def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     """With what a folder was made."""
     facts: list[tuple[str, Cell]] = [
-        ("data", Code(manifest["data"]["digest"])),
+        ("digest of the data", Code(manifest["data"]["digest"])),
         *(("data", note) for note in manifest["data"].get("notes", [])),
     ]
     for model in (*manifest["models"], *manifest.get("more_models", [])):
-        facts += [(f"model {model['name']}", Code(model["digest"])), *(("model", note) for note in model.get("notes") or [])]
+        facts += [(f"digest of {model['name']}", Code(model["digest"])), *(("model", note) for note in model.get("notes") or [])]
     return [
         *facts,
         ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),

@@ -240,10 +240,10 @@ class AuditReport:
             )
         return v.Table(
             title="The models side by side",
-            columns=["model", "clean", *self.texts, "place", "half lost at", "checks"],
+            columns=["model", "clean", *self.texts, "rank", "half lost at", "checks"],
             rows=rows,
             name="robust_accuracy",
-            text=f"Places at {self.first.eps_text[self.at]} by the paired test; checks passed/failed/not made.",
+            text=f"Ranks at {self.first.eps_text[self.at]} by the paired test; checks passed/failed/not made.",
             heat=True,
             terminal=True,
         )

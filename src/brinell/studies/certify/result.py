@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -116,6 +116,7 @@ class CertifyResult(FolderResult, Band):
         """The report of the page, the terminal and the CSV files."""
         (model,) = self.models
         texts, norm = self.facts.eps_text, distance(self.distance)
+        asked: dict[float | None, Any] = dict(zip(self.facts.eps, texts, strict=True))
         middle = min(range(1, len(texts)), key=lambda k: abs((self.certified[k].value or 0.0) - 0.5))
         names = ("proven", "attacked", "open") if self.robust else ("proven", "open")
         return Report(
@@ -151,7 +152,9 @@ class CertifyResult(FolderResult, Band):
                 Table(
                     title="Sample by sample, the vulnerable first",
                     columns=("sample", "class", "proven up to", "broken at"),
-                    rows=[(entry.sample, entry.name, entry.proven, entry.broken) for entry in self.vulnerable],
+                    rows=[
+                        (e.sample, e.name, asked.get(e.proven, e.proven), asked.get(e.broken, e.broken)) for e in self.vulnerable
+                    ],
                     name="samples",
                     folded=True,
                     filter=True,
