@@ -70,7 +70,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         ],
         notes=sorted(audit.notes(), key=lambda note: ("stop", "warn", "note").index(note.level)),
         steps=next_steps(manifest, result.models[leader], audit.at),
-        links=[v.Link(f"brinell {verb}", f"{verb}/report.html") for verb in PAGES if (run.path / verb / "report.html").is_file()],
+        links=[v.Link(verb, f"{verb}/report.html") for verb in PAGES if (run.path / verb / "report.html").is_file()],
     )
 
 
@@ -155,16 +155,16 @@ class AuditReport:
             yield from (f"{model.model}: {model.verdict}" for model in models)
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}; the share that does not meet it is not robust accuracy."
+        for entry in [entry for model in models for entry in model.detectors or ()]:
+            adaptive = percent(entry.adaptive.value if entry.adaptive else None)
+            figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"
+            yield f"{entry.model}, {entry.detector}: {figures}."
         if self.several:
             failing = [model for model in models if any(check.passed is False for check in model.checks)]
             yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
         else:
             yield from [weakest_classes(first, self.at)] if len(first.per_class) > 1 else []
             yield summary(first.checks)
-        for entry in [entry for model in models for entry in model.detectors or ()]:
-            adaptive = percent(entry.adaptive.value if entry.adaptive else None)
-            figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"
-            yield f"{entry.model}, {entry.detector}: {figures}."
 
     def notes(self) -> Iterator[v.Note]:
         """Qualifications."""
