@@ -124,9 +124,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python scripts/call_signatures.py
 	touch $@
 
-# The rest, for tests, checks and the site. jsonpath-rw, which mlcroissant needs, exists as source only: setuptools and wheel build it.
+# The rest, for tests, checks and the site.
 $(TOOLS_READY): $(READY)
-	$(BIN)/python $(INSTALL) $(OURS) --no-binary jsonpath-rw --editable '.[dev]' --group site
+	$(BIN)/python $(INSTALL) $(OURS) --editable '.[dev]' --group site
 	touch $@
 
 # torchattacks pins old versions of requests and its kin that break the rest; it runs well without them.

@@ -85,7 +85,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(tmp_path, su
                 assert f"{full} is a folder" in begin(full)
             else:
                 assert f"{file} cannot be written (a file has that name)" in begin(file)
-                assert study.layout is None or f"{full} is not empty" in begin(full)
+                assert not study.leaves_folder or f"{full} is not empty" in begin(full)
             assert sorted(os.listdir(folder)) == ["File", "Full"] and os.listdir(full) == ["Notes.txt"]
             fresh = folder / "New" / "Deep"
             Call(study=study, request=None, command="", progress=None, out=fresh)
