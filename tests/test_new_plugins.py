@@ -22,8 +22,6 @@ from brinell.core.domain import KINDS
 from brinell.core.losses import margin
 from brinell.core.model import Access
 
-__all__ = ["StraightUp"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StraightUp:
@@ -56,8 +54,6 @@ from dataclasses import dataclass
 from brinell.core.domain import KINDS
 from brinell.core.model import Access
 
-__all__ = ["Mirror"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mirror:
@@ -85,8 +81,6 @@ import torch
 from brinell.core.domain import KINDS
 from brinell.core.model import Access
 
-__all__ = ["ClassMeans"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMeans:
@@ -111,8 +105,6 @@ import torch
 from brinell.core.contracts import DataInfo
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
-
-__all__ = ["Stripes"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +155,6 @@ from dataclasses import dataclass
 import torch
 
 from brinell.core.model import Access, ModelInfo
-
-__all__ = ["StripeFilter"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,12 @@ def load(kind: str, name: str) -> type[Any]:
         raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
     if built_in:
         module = importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}")
-        return cast(type[Any], getattr(module, module.__all__[0]))
+        (plugin,) = (
+            value
+            for name, value in vars(module).items()
+            if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        )
+        return cast(type[Any], plugin)
     if entries:
         return cast(type[Any], entries[0].load())
     raise _unknown(kind, name)

@@ -35,8 +35,6 @@ from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Whole
 
-__all__ = ["APGD"]
-
 ROWS = 1024
 """Runs that go on side by side at most; it bounds memory and changes no result."""
 

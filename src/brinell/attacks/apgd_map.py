@@ -30,8 +30,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count
 
-__all__ = ["APGDMap"]
-
 PHASES = ((0.3, 2.0), (0.3, 1.5))
 """Share of the steps and multiple of eps of the phases before the last, which is within eps."""
 WIDEST = 2.0

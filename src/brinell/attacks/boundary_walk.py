@@ -30,8 +30,6 @@ from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count
 
-__all__ = ["BoundaryWalk"]
-
 LOOKS = 6
 """Questions by which the boundary on a way is found."""
 TRIES, ASCENTS, STRIDE = 12, 3, 0.2

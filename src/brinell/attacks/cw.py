@@ -25,8 +25,6 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
 from brinell.core.settings import Count, Positive
 
-__all__ = ["CW"]
-
 INSIDE = 1 - 1e-6
 """Clean values are moved to this share of their way from the middle of the bounds, as in the authors' code: at the bounds
 themselves tanh has no inverse."""

@@ -22,8 +22,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import cross_entropy
 from brinell.core.settings import Count, Positive, Range
 
-__all__ = ["DDN"]
-
 STEP_SIZE = (1.0, 0.01)
 """Section 4: length of the first and of the last step, as a fraction of the width of the bounds."""
 

@@ -26,8 +26,6 @@ from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.settings import Count, NotNegative
 
-__all__ = ["DeepFool"]
-
 LEAST = 1e-4
 """The least by which a step goes beyond the boundary, as a fraction of the width of the bounds."""
 

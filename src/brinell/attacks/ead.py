@@ -31,8 +31,6 @@ from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
 from brinell.core.settings import Count, NotNegative, Positive
 
-__all__ = ["EAD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EAD(EveryKind):

@@ -32,8 +32,6 @@ from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Portion, Range, Whole
 
-__all__ = ["FAB"]
-
 MOST_RIVALS = 99
 """The most classes whose boundaries an untargeted iteration looks at."""
 BLOCK = 2**17

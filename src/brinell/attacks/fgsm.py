@@ -12,8 +12,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 
-__all__ = ["FGSM"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FGSM(EveryKind):

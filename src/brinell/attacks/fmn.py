@@ -27,8 +27,6 @@ from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
 from brinell.core.settings import Count, Fraction, Positive, Range
 
-__all__ = ["FMN"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FMN(EveryKind):

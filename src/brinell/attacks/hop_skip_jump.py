@@ -25,8 +25,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import l2, per_sample
 from brinell.core.settings import Count, Positive
 
-__all__ = ["HopSkipJump"]
-
 BISECTIONS, HALVINGS = 24, 30
 """The most queries of one bisection, and of one jump."""
 BLOCK = 32

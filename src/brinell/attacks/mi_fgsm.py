@@ -32,8 +32,6 @@ from brinell.core.losses import cross_entropy
 from brinell.core.norms import l1, per_sample
 from brinell.core.settings import Count, NotNegative, Portion, Range
 
-__all__ = ["MIFGSM"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MIFGSM(EveryKind):

@@ -19,8 +19,6 @@ from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Range
 
-__all__ = ["PGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(EveryKind):

@@ -24,8 +24,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Positive, Range
 
-__all__ = ["PGDEstimated"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PGDEstimated(EveryKind):

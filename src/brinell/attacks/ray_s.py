@@ -29,8 +29,6 @@ from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count
 
-__all__ = ["RayS"]
-
 COARSEST = 1e-3
 """Largest last interval of a bisection, as a share of the range of the data (authors' code)."""
 RESOLUTION = 1 / 512

@@ -23,8 +23,6 @@ from brinell.rlab.episodes import Outcomes, Placement, Rules, rare_success
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
 
-__all__ = ["RLAB"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RLAB(EveryKind):

@@ -31,8 +31,6 @@ from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Positive
 
-__all__ = ["SimBA"]
-
 FIRST, MORE = 1 / 8, 1 / 32
 """Section 4.1: the share of the frequencies of each axis to begin with, and what is added whenever all are used."""
 SKIPS = 4

@@ -30,8 +30,6 @@ from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threa
 from brinell.core.losses import LOSSES
 from brinell.core.settings import Count, Fraction
 
-__all__ = ["SparseRS"]
-
 PIXELS = ((0, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20))
 PATCH = ((10, 2), (50, 4), (200, 8), (500, 16), (1000, 32), (2000, 64), (4000, 128), (6000, 256), (8000, 512))
 """After which of 10,000 steps alpha is divided by what."""

@@ -44,8 +44,6 @@ from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import Count, Fraction
 
-__all__ = ["Square"]
-
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Section 4: after how many of 10,000 iterations p is halved."""
 LEAST = {"linf": 1, "l2": 3, "l1": 3}

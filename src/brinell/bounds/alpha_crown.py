@@ -19,8 +19,6 @@ from brinell.bounds._rows import Rows
 from brinell.bounds._slopes import optimise
 from brinell.core.settings import Checked, Count
 
-__all__ = ["AlphaCrown"]
-
 AT_A_TIME = 128
 """Number of margins whose slopes are optimised together."""
 

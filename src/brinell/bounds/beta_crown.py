@@ -26,8 +26,6 @@ from brinell.bounds._slopes import optimise
 from brinell.bounds._subproblems import Subproblems
 from brinell.core.settings import Checked, Count, NotNegative
 
-__all__ = ["BetaCrown"]
-
 EXACT = 200
 """Steps of Adam for a part in which all signs are known."""
 LARGEST = 256

@@ -19,8 +19,6 @@ from torch import Tensor
 from brinell.bounds._bounding import Ball, margin_rows, propagate
 from brinell.bounds._graph import Graph
 
-__all__ = ["Crown"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Crown:

@@ -26,8 +26,6 @@ from brinell.datasets._boxes import check_objects, object_truth
 from brinell.datasets._masks import check_masks, mask_truth
 from brinell.manifest import Amount, Facts, FolderManifest, Listing, Manifest, SamplingFacts, fault
 
-__all__ = ["Bench"]
-
 NAMES = {"clean": 0.0, "adversarial": 1.0}
 OBJECT = 6
 """Numbers of an object: corners, class, and 1 for a crowd."""

@@ -23,8 +23,6 @@ from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth, read_annotations, scale
 from brinell.datasets._listing import Pictures, digest_of, one_size, picture_path, sizes_of
 
-__all__ = ["Boxes"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes(Checked):

@@ -23,8 +23,6 @@ from brinell.datasets._arrays import Arrangement, Array, StoredArrays
 from brinell.datasets._files import missing_originals_error
 from brinell.datasets._labels import check_labels, class_names
 
-__all__ = ["Cifar10"]
-
 PARTS = {"test": ("test_batch",), "train": tuple(f"data_batch_{number}" for number in range(1, 6))}
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """Class names for a folder without the file of names."""

@@ -13,8 +13,6 @@ from brinell.core.errors import RequestError
 from brinell.core.splits import digits
 from brinell.datasets._arrays import StoredArrays
 
-__all__ = ["Digits"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:

@@ -28,8 +28,6 @@ from brinell.datasets._columns import complete_rows
 from brinell.datasets._files import first_row
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 
-__all__ = ["EcgCsv"]
-
 LABELS = ("label", "class", "target", "y")
 
 

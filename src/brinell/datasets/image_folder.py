@@ -16,8 +16,6 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._listing import Pictures, digest_of, listing_of, one_size, sizes_of
 
-__all__ = ["ImageFolder"]
-
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
 Mode = Literal["RGB", "L"]
 

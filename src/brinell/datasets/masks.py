@@ -25,8 +25,6 @@ from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._listing import Pictures, classes_of, digest_of, one_size, open_picture, picture_path, sizes_of
 from brinell.datasets._masks import check_masks, mask_truth
 
-__all__ = ["Masks"]
-
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm"))
 
 

@@ -21,8 +21,6 @@ from brinell.datasets._arrays import Array, StoredArrays, arrange
 from brinell.datasets._files import array_of, missing_originals_error, read_error
 from brinell.datasets._labels import check_labels
 
-__all__ = ["Mnist"]
-
 FOLDERS = (".", "raw", "MNIST/raw")
 """Folders of the files: the folder itself, or torchvision's subfolders."""
 PREFIX = {"train": "train", "test": "t10k"}

@@ -28,8 +28,6 @@ from brinell.datasets._files import npz_array, read_error
 from brinell.datasets._labels import check_labels, class_names, encode_labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
-__all__ = ["Npz"]
-
 INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
 SIGNALS = {"beats", "beat", "ecg", "eeg", "emg", "ppg", "signal", "signals", "audio", "wave", "waves", "waveforms", "heartbeats"}

@@ -29,8 +29,6 @@ from brinell.datasets._columns import complete_rows, first_names, text_of, vecto
 from brinell.datasets._files import first_row
 from brinell.datasets._labels import Labels
 
-__all__ = ["Table"]
-
 LABELS = ("label", "target", "class", "y")
 SPEC = "table:FILE?label=COLUMN"
 

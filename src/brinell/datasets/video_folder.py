@@ -28,8 +28,6 @@ from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._listing import crop_centre, digest_of, listing_of
 
-__all__ = ["VideoFolder"]
-
 SUFFIXES = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"))
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm,mpeg,mpegts,mpegvideo,asf,flv,ogg"
 """Containers that FFmpeg may recognise, whatever the file is called; none of them refers to other files."""

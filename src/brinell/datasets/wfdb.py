@@ -36,8 +36,6 @@ from brinell.datasets._arrays import Arrangement, Array, StoredArrays
 from brinell.datasets._labels import Labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
-__all__ = ["Wfdb"]
-
 CLASSES = ("N", "S", "V", "F", "Q")
 AAMI = dict(zip("NLRBejn", "N" * 7, strict=True)) | dict(zip("AaJS", "S" * 4, strict=True))
 AAMI |= {"V": "V", "r": "V", "E": "V", "F": "F", "/": "Q", "f": "Q", "Q": "Q", "?": "Q"}

@@ -21,8 +21,6 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Kind
 from brinell.core.settings import Checked, Positive
 
-__all__ = ["AWP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AWP(Checked):

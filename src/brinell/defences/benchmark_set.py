@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 
-__all__ = ["BenchmarkSet"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSet(WithoutBudget, LearnsTheWorst):

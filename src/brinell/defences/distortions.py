@@ -13,8 +13,6 @@ from brinell.core.contracts import Access, Batch, Distortion, Network, Streams, 
 from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 from brinell.rlab.distort import SEVERITIES, distorted
 
-__all__ = ["Distortions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Distortions(WithoutBudget, LearnsTheWorst):

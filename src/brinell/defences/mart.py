@@ -19,8 +19,6 @@ from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import Positive
 from brinell.defences._steps import ClimbsTheGradient, cross_entropy, divergence, start_near
 
-__all__ = ["MART"]
-
 SLACK = 1e-4
 """Keeps the logarithm of 1 - p finite where a wrong class is certain."""
 

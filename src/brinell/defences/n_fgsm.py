@@ -18,8 +18,6 @@ from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import Positive
 from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, noise, restore_fixed, stepped
 
-__all__ = ["NFGSM"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class NFGSM(OnGradients, LearnsTheWorst):

@@ -16,8 +16,6 @@ from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import Count
 from brinell.defences._steps import ClimbsTheGradient, LearnsTheWorst, cross_entropy, noise
 
-__all__ = ["PGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PGD(ClimbsTheGradient, LearnsTheWorst):

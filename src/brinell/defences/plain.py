@@ -8,8 +8,6 @@ from torch import Tensor
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 
-__all__ = ["Plain"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plain(WithoutBudget, LearnsTheWorst):

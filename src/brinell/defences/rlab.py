@@ -26,8 +26,6 @@ from brinell.rlab.distort import SEVERITIES, variants
 from brinell.rlab.episodes import Placement, Rules
 from brinell.rlab.search import run_episodes
 
-__all__ = ["RLAB"]
-
 
 class Scores:
     """The network in training as a model that gives scores."""

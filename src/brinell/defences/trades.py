@@ -21,8 +21,6 @@ from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import Positive
 from brinell.defences._steps import ClimbsTheGradient, divergence, start_near
 
-__all__ = ["TRADES"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TRADES(ClimbsTheGradient):

@@ -17,8 +17,6 @@ from brinell.core.errors import RequestError
 from brinell.core.settings import Checked, Fraction, Range
 from brinell.detectors._background import BINS, SHARE, most_frequent
 
-__all__ = ["Background"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Background(Checked):

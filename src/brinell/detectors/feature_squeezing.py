@@ -19,8 +19,6 @@ from brinell.core.contracts import Access, Domain, Kind, Model, Suspicion
 from brinell.core.model import ask
 from brinell.core.settings import Checked, Count, Range
 
-__all__ = ["FeatureSqueezing"]
-
 MOST = 7
 """Bits that are tried at most: with eight, pictures stay as they are."""
 COST = 0.01

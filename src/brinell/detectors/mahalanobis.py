@@ -19,8 +19,6 @@ from brinell.core.contracts import KINDS, Access, Kind, Model, Suspicion
 from brinell.core.model import ask
 from brinell.core.settings import Checked, Range
 
-__all__ = ["Mahalanobis"]
-
 CHUNK = 256
 
 

@@ -36,8 +36,6 @@ from brinell.distances import _embedding as embedding
 from brinell.distances import _projections as projections
 from brinell.manifest import Amount, Content, Count, Listing, Number, Size, fault
 
-__all__ = ["Embedding"]
-
 FORMAT = 1
 MOST = 1 << 30
 """Bytes of a file at most."""

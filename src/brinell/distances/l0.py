@@ -12,8 +12,6 @@ from brinell.core import norms
 from brinell.core.streams import Streams
 from brinell.distances import _projections as projections
 
-__all__ = ["L0"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class L0:

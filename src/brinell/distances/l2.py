@@ -7,8 +7,6 @@ from torch import Tensor
 from brinell.core import norms
 from brinell.distances import _projections as projections
 
-__all__ = ["L2"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class L2:

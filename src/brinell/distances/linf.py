@@ -8,8 +8,6 @@ from brinell.core import norms
 from brinell.core.streams import Streams
 from brinell.distances import _projections as projections
 
-__all__ = ["Linf"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Linf:

@@ -11,8 +11,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Sampled, Scale, per_sample
 
-__all__ = ["BaselineWander"]
-
 SLOW = (0.15, 0.7)
 """Frequencies of the wave, in Hz: from slow breathing to movements of the body."""
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, per_sample
 
-__all__ = ["Brightness"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Brightness(Scaled):

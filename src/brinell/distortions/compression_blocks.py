@@ -14,8 +14,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled
 
-__all__ = ["CompressionBlocks"]
-
 BLOCKS = 8
 """Blocks along each side of a frame; as many as there are pixels where those are fewer."""
 GROUP = 8

@@ -12,8 +12,6 @@ from brinell.core.contracts import KINDS, Streams
 from brinell.core.settings import Portion
 from brinell.distortions._shared import Scale, Scaled, frame, per_sample
 
-__all__ = ["DeadPixel"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DeadPixel(Scaled):

@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, middles, per_sample
 
-__all__ = ["Dropout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout(Scaled):

@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Sampled, Scale, per_sample
 
-__all__ = ["ElectrodePop"]
-
 DECAY = 0.2
 """Seconds after which 1/e of the jump is left."""
 LATEST = 0.9

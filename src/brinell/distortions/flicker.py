@@ -16,8 +16,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled
 
-__all__ = ["Flicker"]
-
 SLOWEST, FASTEST = 0.1, 0.5
 """Swells in a frame's time; half of one is the fastest that frames can show."""
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, frame, opaque, per_sample
 
-__all__ = ["Fog"]
-
 LIGHT = 0.9
 """How bright the fog is."""
 OCTAVES = 5

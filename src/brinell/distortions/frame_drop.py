@@ -14,8 +14,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled
 
-__all__ = ["FrameDrop"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FrameDrop(Scaled):

@@ -13,8 +13,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled
 
-__all__ = ["FrameRepeat"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRepeat(Scaled):

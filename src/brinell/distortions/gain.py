@@ -11,8 +11,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, per_sample
 
-__all__ = ["Gain"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gain(Scaled):

@@ -13,8 +13,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, by_level, planes
 
-__all__ = ["GaussianBlur"]
-
 REACH = 4
 """Standard deviations after which the kernel is cut off."""
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Streams
 from brinell.distortions._shared import Scale, Scaled, per_sample
 
-__all__ = ["GaussianNoise"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianNoise(Scaled):

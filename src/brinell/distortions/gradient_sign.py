@@ -13,8 +13,6 @@ from brinell.core.contracts import KINDS, Access, Kind, Streams
 from brinell.core.settings import Checked, Positive
 from brinell.distortions._shared import Scale, per_sample
 
-__all__ = ["GradientSign"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSign(Checked):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from brinell.distortions.brightness import Brightness
 
-__all__ = ["Illuminate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Illuminate(Brightness):

@@ -17,8 +17,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, as_jpeg, each_picture
 
-__all__ = ["Jpeg"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Jpeg(Scaled):

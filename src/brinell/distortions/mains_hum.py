@@ -13,8 +13,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Sampled, Scale, per_sample
 
-__all__ = ["MainsHum"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MainsHum(Sampled):

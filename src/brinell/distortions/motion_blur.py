@@ -14,8 +14,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, planes
 
-__all__ = ["MotionBlur"]
-
 DENSITY = 2
 """Points of the segment for each pixel of its longer side, at least."""
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Sampled, Scale, middles, per_sample
 
-__all__ = ["MuscleNoise"]
-
 LOWEST = 20.0
 """Hz. Below it an electromyogram at the skin has little power."""
 WIDTH = 0.35

@@ -12,8 +12,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._shared import Scale, Scaled, frame, middles
 
-__all__ = ["Occlusion"]
-
 BOXES = 4
 """Boxes in front of each input."""
 ASPECT = 2.0

@@ -7,8 +7,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published
 
-__all__ = ["Contrast"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast(Published):

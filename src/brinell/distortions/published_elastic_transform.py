@@ -9,8 +9,6 @@ from torch.nn import functional as F
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, smoothed
 
-__all__ = ["ElasticTransform"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticTransform(Published):

@@ -9,8 +9,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, dragged, in_colour, smoothed
 
-__all__ = ["Frost"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Frost(Published):

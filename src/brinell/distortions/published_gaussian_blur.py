@@ -7,8 +7,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, smoothed
 
-__all__ = ["GaussianBlur"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianBlur(Published):

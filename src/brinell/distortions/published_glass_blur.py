@@ -9,8 +9,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, smoothed
 
-__all__ = ["GlassBlur"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GlassBlur(Published):

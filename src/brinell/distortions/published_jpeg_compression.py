@@ -8,8 +8,6 @@ from brinell.core.contracts import Streams
 from brinell.distortions._published import Published
 from brinell.distortions._shared import as_jpeg, each_picture
 
-__all__ = ["JpegCompression"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class JpegCompression(Published):

@@ -9,8 +9,6 @@ from brinell.core.contracts import Streams
 from brinell.distortions._published import Published
 from brinell.distortions._shared import each_picture
 
-__all__ = ["Pixelate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pixelate(Published):

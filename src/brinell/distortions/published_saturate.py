@@ -8,8 +8,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published
 
-__all__ = ["Saturate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Saturate(Published):

@@ -9,8 +9,6 @@ from torch import Tensor
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, brightness_of, dragged, zoomed
 
-__all__ = ["Snow"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Snow(Published):

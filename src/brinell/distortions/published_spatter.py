@@ -9,8 +9,6 @@ from torch.nn import functional as F
 from brinell.core.contracts import Streams
 from brinell.distortions._published import Published, filtered, in_colour, smoothed
 
-__all__ = ["Spatter"]
-
 WATER = (175 / 255, 238 / 255, 238 / 255)
 MUD = (63 / 255, 42 / 255, 20 / 255)
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Streams
 from brinell.distortions._shared import Scale, Scaled, per_sample
 
-__all__ = ["SaltAndPepper"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SaltAndPepper(Scaled):

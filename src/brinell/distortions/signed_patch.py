@@ -16,8 +16,6 @@ from brinell.core.contracts import KINDS, Access, Kind, Streams
 from brinell.core.settings import Checked, Positive
 from brinell.distortions._shared import Scale, per_sample
 
-__all__ = ["SignedPatch"]
-
 CHANNELS = 4
 """Number of channels with independent signs; in further channels the signs repeat."""
 

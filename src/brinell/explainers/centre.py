@@ -13,8 +13,6 @@ from brinell.core.settings import Checked, NotNegative
 from brinell.explainers._asking import places_of
 from brinell.explainers._cells import smooth_maps
 
-__all__ = ["Centre"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Centre(Checked):

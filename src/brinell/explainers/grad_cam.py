@@ -22,8 +22,6 @@ from brinell.core.settings import Checked, NotNegative
 from brinell.explainers._asking import class_logit, places_of, resized
 from brinell.explainers._cells import smooth_maps
 
-__all__ = ["GradCAM"]
-
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MOST_EXTRA = 8
 """Tokens that may stand before those of the patches."""

@@ -11,8 +11,6 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.explainers._asking import class_logit, over_channels
 
-__all__ = ["Gradient"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient:

@@ -15,8 +15,6 @@ from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import Checked, Count
 from brinell.explainers._asking import class_logit, hidden_fill, over_channels
 
-__all__ = ["IntegratedGradients"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class IntegratedGradients(Checked):

@@ -16,8 +16,6 @@ from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import Checked, Positive, Range
 from brinell.explainers._asking import class_probability, hidden_fill, masked_values, places_of
 
-__all__ = ["KernelSHAP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSHAP(Checked):

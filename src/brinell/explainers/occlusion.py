@@ -14,8 +14,6 @@ from brinell.core.patches import PatchGrid
 from brinell.core.settings import Checked, Count
 from brinell.explainers._asking import clean_value, hidden_fill, masked_values, places_of
 
-__all__ = ["Occlusion"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Occlusion(Checked):

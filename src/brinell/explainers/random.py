@@ -10,8 +10,6 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.explainers._asking import places_of
 
-__all__ = ["Random"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Random:

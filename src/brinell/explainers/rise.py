@@ -17,8 +17,6 @@ from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import Checked, Count, Range
 from brinell.explainers._asking import hidden_fill, masked_values, places_of, resized
 
-__all__ = ["RISE"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RISE(Checked):

@@ -27,8 +27,6 @@ from brinell.core.settings import Checked, NotNegative, Range
 from brinell.explainers._asking import class_evidence, hidden_fill, masked_values
 from brinell.explainers._cells import Cells, bilateral_filter, covariance
 
-__all__ = ["RLAB"]
-
 SIZES = (0.25, 0.12, 0.06)
 """Correlation lengths of random regions, in shares of the longest side."""
 ALIKE = 0.5

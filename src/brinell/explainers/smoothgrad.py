@@ -13,8 +13,6 @@ from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import Checked, Count, Positive
 from brinell.explainers._asking import class_logit, over_channels
 
-__all__ = ["SmoothGrad"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothGrad(Checked):

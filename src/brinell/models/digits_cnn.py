@@ -30,8 +30,6 @@ from brinell.core.user_files import cache_folder
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import load_weights_file
 
-__all__ = ["DigitsCnn"]
-
 VERSION, PEAK_RATE, WEIGHT_DECAY, EPOCHS, BATCH_SIZE = 1, 0.01, 0.01, 12, 64
 """The recipe. A change of it, of the network or of the data takes another version, and so another file in the cache."""
 

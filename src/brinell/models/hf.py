@@ -19,8 +19,6 @@ from brinell.core.errors import RequestError, one_line
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import with_processor, without_processor
 
-__all__ = ["HuggingFace"]
-
 KINDS = {"pixel_values": "AutoModelForImageClassification", "input_values": "AutoModelForAudioClassification"}
 """The class of transformers that opens a classifier, by the name of the network's input."""
 PATIENCE = 2.0

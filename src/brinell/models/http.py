@@ -31,8 +31,6 @@ from brinell.core.version import VERSION
 from brinell.models._answers import Kind, LogitModel, logits_of_labels, random_inputs
 from brinell.models._torch_model import affine
 
-__all__ = ["Http"]
-
 Array = np.ndarray[Any, Any]
 Layout = Literal["first", "last"]
 Value = TypeVar("Value")

@@ -31,8 +31,6 @@ from brinell.models._detections import Decoder, decode_raw, open_decoder
 from brinell.models._function import ARRAYS, FunctionModel
 from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session
 
-__all__ = ["Onnx"]
-
 METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
 

@@ -6,8 +6,6 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.models._torch_model import TorchModel
 
-__all__ = ["RobustBench"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RobustBench:

@@ -30,8 +30,6 @@ from brinell.core.user_files import existing_path
 from brinell.models._answers import LogitModel
 from brinell.models._function import ARRAYS, FunctionModel
 
-__all__ = ["Sklearn"]
-
 Answers = Literal["probabilities", "decision", "labels"]
 MOST_BYTES = 1 << 33
 """Maximum size of a file in bytes."""

@@ -18,8 +18,6 @@ from brinell.models._prepared import Resize, Scaling, View, import_library, prep
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import HEAD, load_weights_file
 
-__all__ = ["Timm"]
-
 SCALING: dict[str, Scaling] = {"center": "shorter", "border": "longer", "squash": "both"}
 """Scaling of images before the centre crop, by timm's crop mode."""
 

@@ -30,8 +30,6 @@ from brinell.models._detections import Decoded, open_decoder
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import load_weights_file
 
-__all__ = ["TorchModule"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TorchModule:

@@ -17,8 +17,6 @@ from brinell.models._prepared import Resize, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import HEAD, load_weights, load_weights_file
 
-__all__ = ["Torchvision"]
-
 PUBLISHED_ARGUMENTS: dict[str, dict[str, Any]] = {
     "googlenet": {"transform_input": True, "aux_logits": True, "init_weights": False},
     "inception_v3": {"transform_input": True, "aux_logits": True, "init_weights": False},
