@@ -29,6 +29,7 @@ FEW = 10
 """With fewer samples the interval of a class is wide."""
 PAGES = ("certify", "detectors", "explain")
 """Folders inside a run whose makers write its page again."""
+SELECTIONS = {"first": ", the first of the data", "stratified": ", drawn stratified by class", "random": ", drawn at random"}
 DEFINITIONS = (
     "Rate: the share of all samples that are right and that no attack broke within the budget; another may break more.",
     "Interval: 95 % Wilson interval for samples of the same source; it does not cover other data or stronger attacks.",
@@ -43,7 +44,7 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
     manifest, first = run.manifest, result.models[0]
     name = f"{len(result.models)} models" if audit.several else first.model
     facts = [
-        counted(result.n, "sample"),
+        counted(result.n, "sample") + SELECTIONS.get(manifest["data"].get("select", ""), ""),
         f"{distance(first.distance)} up to {first.eps_text[-1]}",
         "" if first.criterion == "misclassified" else first.criterion,
         f"{', '.join(manifest['request']['attack']) or 'no attack'} ({counted(len(manifest['stages']), 'stage')})",
