@@ -135,7 +135,7 @@ def test_a_notebook_shows_the_answer_and_the_page(result):
 
 
 def test_compare_gate_and_report_take_results_and_folders(result, tmp_path):
-    first, second = (brinell.compare(run, out=tmp_path / str(at)) for at, run in enumerate((result, result.folder)))
+    first, second = (brinell.compare(run, out=tmp_path / str(index)) for index, run in enumerate((result, result.folder)))
     assert first.models == second.models and first.pairs == second.pairs
     assert brinell.gate(result, robust=0.0, eps=0.05, model="net", allow="classes-without-samples").checks
     assert not brinell.gate(result.folder, robust=0.99, model="net"), "a gate that fails is false"

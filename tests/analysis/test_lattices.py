@@ -28,7 +28,7 @@ def reference_slices(lengths, patch, stride):
         {
             place
             for place in itertools.product(*map(range, lengths))
-            if all(first <= at < first + side for at, first, side in zip(place, corner, patch, strict=True))
+            if all(first <= index < first + side for index, first, side in zip(place, corner, patch, strict=True))
         }
         for corner in itertools.product(*starts)
     ]

@@ -24,14 +24,14 @@ VOCABULARIES = {
 
 def misspell(name: str, rng: random.Random) -> str:
     """The name with one slip: letters swapped, dropped, added or replaced, another case, or other marks between the words."""
-    at = rng.randrange(len(name))
+    index = rng.randrange(len(name))
     letter = rng.choice(string.ascii_lowercase)
     return rng.choice(
         [
-            name[:at] + name[at + 1 : at + 2] + name[at : at + 1] + name[at + 2 :],
-            name[:at] + name[at + 1 :],
-            name[:at] + letter + name[at:],
-            name[:at] + letter + name[at + 1 :],
+            name[:index] + name[index + 1 : index + 2] + name[index : index + 1] + name[index + 2 :],
+            name[:index] + name[index + 1 :],
+            name[:index] + letter + name[index:],
+            name[:index] + letter + name[index + 1 :],
             name.upper(),
             name.translate(str.maketrans({"-": "_", "_": "-"})),
             "--" + name,

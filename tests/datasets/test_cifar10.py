@@ -91,8 +91,8 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
 
 def test_other_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
     evil = b"cos\nsystem\n(S'touch ran'\ntR."
-    at = np.random.default_rng(0).integers(len(PYTHON_2), size=20)
-    changed = [PYTHON_2[:k] + bytes([PYTHON_2[k] ^ 1]) + PYTHON_2[k + 1 :] for k in at]
+    index = np.random.default_rng(0).integers(len(PYTHON_2), size=20)
+    changed = [PYTHON_2[:k] + bytes([PYTHON_2[k] ^ 1]) + PYTHON_2[k + 1 :] for k in index]
     for content in (evil, PYTHON_2[:-1], b"", *changed):
         for name in ("test_batch", "batches.meta"):
             path = folder(tmp_path, **{"test_batch": PYTHON_2, name: content})

@@ -47,8 +47,8 @@ def test_what_is_learned_is_within_the_budget_and_misleads_the_network(norm, eps
 
 
 def test_the_same_random_numbers_craft_the_same_and_others_something_else():
-    first, again, other = (crafted(seed=seed)[0] for seed in (3, 3, 4))
-    assert torch.equal(first, again) and not torch.equal(first, other)
+    first, repetition, other = (crafted(seed=seed)[0] for seed in (3, 3, 4))
+    assert torch.equal(first, repetition) and not torch.equal(first, other)
 
 
 def test_clean_inputs_are_learned_beside():

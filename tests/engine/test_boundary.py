@@ -233,8 +233,8 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
         verdicts = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
         assert (False in verdicts) is not passed
         before = subject.queries
-        again = run_plan(plan, tmp_path / name, resume=True).manifest["checks"]
-        assert again == run.manifest["checks"]
+        repetition = run_plan(plan, tmp_path / name, resume=True).manifest["checks"]
+        assert repetition == run.manifest["checks"]
         assert passed is False or subject.queries == before  # the scores that decide are sought again
 
 

@@ -49,9 +49,9 @@ def test_answers_come_back_from_their_text():
     for _ in range(50):
         found, objects = random_boxes(rng)
         text = pack_boxes(found, objects)
-        again, truth = read_boxes(text), read_objects(text)
+        repetition, truth = read_boxes(text), read_objects(text)
         for name in ("boxes", "labels", "scores"):
-            assert np.array_equal(getattr(again, name), getattr(found, name))
+            assert np.array_equal(getattr(repetition, name), getattr(found, name))
         for name in ("boxes", "labels", "crowd"):
             assert np.array_equal(getattr(truth, name), getattr(objects, name))
         counts = rng.integers(0, 3, (4, 4))

@@ -54,8 +54,8 @@ def test_rows_in_another_order_are_the_same_model():
         assert ordered.info.class_names == NAMES and sorted(ordered.info.class_order) == [0, 1, 2]
         assert ordered.info.module is network and ordered.digest() != model.digest()
         assert "matched by name" in ordered.info.notes[-1]
-        again = x.clone().requires_grad_()
-        assert torch.autograd.grad(ordered.predict(again).sum(), again)[0].shape == x.shape
+        repetition = x.clone().requires_grad_()
+        assert torch.autograd.grad(ordered.predict(repetition).sum(), repetition)[0].shape == x.shape
 
 
 def test_the_same_order_is_the_model_itself():

@@ -70,7 +70,7 @@ def test_answers_gradients_copies_and_digests(names: tuple[str, ...]) -> None:
     data, plain = brinell.data(X, torch.arange(11) % 3, layout="first"), TorchModel(network(), IMAGE)
     for container in names:
         make = CONTAINERS[container]
-        model, again, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
+        model, repetition, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
         for n in (1, 6):
             x = X[:n].clone().requires_grad_()
             assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
@@ -79,7 +79,7 @@ def test_answers_gradients_copies_and_digests(names: tuple[str, ...]) -> None:
                 assert torch.allclose(*gradients, atol=1e-4)
         if "function" not in container:
             assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
-            assert again.digest() == model.digest() != other.digest()
+            assert repetition.digest() == model.digest() != other.digest()
 
 
 def test_the_digest_covers_the_code() -> None:

@@ -92,8 +92,8 @@ def test_the_decision_function_and_labels_alone(saved, tmp_path):
     labels = Sklearn(path=str(tmp_path / "model.skops"), answers="labels")(DOMAIN)
     check_model(labels)
     assert labels.access == Access.LABELS and torch.equal(labels.predict(X).argmax(1), expected.argmax(1))
-    again = Sklearn(path=str(tmp_path / "model.skops"))(DOMAIN)
-    assert model.digest() == again.digest() != labels.digest()
+    repetition = Sklearn(path=str(tmp_path / "model.skops"))(DOMAIN)
+    assert model.digest() == repetition.digest() != labels.digest()
     with pytest.raises(RequestError, match=r"model cannot take the data, arrays of shape \(n, 5\) .*features"):
         Sklearn(path=str(tmp_path / "model.skops"))(Domain(kind="vector", shape=(5,)))
 

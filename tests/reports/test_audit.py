@@ -133,17 +133,17 @@ def steps(make, robust, *, n=200, total=200, weak=None, checks=(), **changes):
 
 
 def test_the_next_step_is_what_changes_most(make):
-    again, gate = "brinell audit FOLDER/run.toml", "brinell gate FOLDER --robust"
+    repetition, gate = "brinell audit FOLDER/run.toml", "brinell gate FOLDER --robust"
     failed = [CheckResult(code="clean-accuracy", passed=False, text="t")]
-    assert steps(make, (150, 120), checks=failed) == [again]
-    assert steps(make, (150, 120), checks=[CheckResult(code="answers-by-batch", passed=False, text="t")]) == [again]
+    assert steps(make, (150, 120), checks=failed) == [repetition]
+    assert steps(make, (150, 120), checks=[CheckResult(code="answers-by-batch", passed=False, text="t")]) == [repetition]
     floors = [int(100 * rate(k, 200).low) / 100 for k in (150, 120, 90)]
     assert steps(make, (150, 120)) == [f"{gate} {floors[1]:g} --eps 51/255"]
-    assert steps(make, (150, 120), weak="FGSM") == [f"{again} --attack fast", f"{gate} {floors[1]:g} --eps 51/255"]
+    assert steps(make, (150, 120), weak="FGSM") == [f"{repetition} --attack fast", f"{gate} {floors[1]:g} --eps 51/255"]
     detached = [CheckResult(code="boundary-margin", passed=False, text="t")]
-    assert steps(make, (150, 120), checks=detached)[0] == f"{again} --attack 'ray-s?steps=100000'"
+    assert steps(make, (150, 120), checks=detached)[0] == f"{repetition} --attack 'ray-s?steps=100000'"
     few = [CheckResult(code="gradient-mismatch", passed=None, text="t", reason="too few samples to tell")]
-    assert steps(make, (150, 120), checks=few, total=900)[0] == f"{again} --samples 800"
+    assert steps(make, (150, 120), checks=few, total=900)[0] == f"{repetition} --samples 800"
     harden = "brinell harden --data digits --model net --eps"
     assert steps(make, (150, 90)) == [f"{harden} 51/255", f"{gate} {floors[2]:g} --eps 51/255"]
     assert steps(make, (150, 0)) == [f"{harden} 51/255", f"{gate} {floors[0]:g} --eps 26/255"], "a floor can fail"

@@ -91,8 +91,8 @@ def inputs_of(device):
     looks, streams = Looks(device), Streams.of(0, torch.arange(6, device=device))
     inputs = DistortedInputs(6, IMAGES, variants(DISTORTIONS, IMAGES, (1, 4), 2), x.device, looks)
     for rows in ([2, 4], [0, 1, 3, 5], [4]):
-        at = torch.tensor(rows, device=device)
-        inputs.put(at, x[at], streams.select(at))
+        index = torch.tensor(rows, device=device)
+        inputs.put(index, x[index], streams.select(index))
     every = torch.arange(len(inputs.variants), device=device)
     return torch.stack([inputs.inputs(torch.full_like(every, row), every) for row in range(6)]).cpu(), looks.rows
 

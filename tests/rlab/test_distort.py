@@ -78,8 +78,8 @@ def test_each_place_shows_the_lowest_patch_that_has_a_variant(kind, seed):
     naive = inputs.x[rows].clone()
     for number in reversed(range(len(grid))):
         mask = grid.covered_values(torch.arange(len(grid))[None] == number)[0]
-        for at in (assignment[:, number] != CLEAN).nonzero().flatten().tolist():
-            naive[at][mask] = inputs.inputs(rows[at, None], assignment[at, number, None])[0][mask]
+        for index in (assignment[:, number] != CLEAN).nonzero().flatten().tolist():
+            naive[index][mask] = inputs.inputs(rows[index, None], assignment[index, number, None])[0][mask]
     assert torch.equal(inputs.render(rows, assignment, grid), naive)
     assert torch.equal(torch.cat([inputs.render(rows[i, None], assignment[i, None], grid) for i in range(4)]), naive)
 

@@ -77,8 +77,8 @@ def test_an_agent_that_fails_says_why(subtests):
         ("queries", {"eps": 0.5, "steps": 1, "at": 11}),
     ):
         with subtests.test(cause):
-            at = settings.pop("at", 5)
-            report, _ = validated(Agent(prior=Knows(at)), **settings)
+            index = settings.pop("at", 5)
+            report, _ = validated(Agent(prior=Knows(index)), **settings)
             assert report["cause"] == cause and report["fooled"] <= 18
             assert verdict({"validation": report}).startswith(
                 f"on 36 inputs that it did not learn from, {36 - report['fooled']} were not"

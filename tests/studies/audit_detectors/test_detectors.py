@@ -105,8 +105,8 @@ def test_rates_follow_from_rows_of_two_models():
 def test_an_honest_folder_verifies_and_a_finished_run_gets_detectors(audit, tmp_path):
     out = tmp_path / "run"
     brinell.audit("digits-cnn", "digits", samples=5, eps="0.3", attack="fgsm", out=out)
-    again = {"samples": 5, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
-    brinell.audit("digits-cnn", "digits", **again, out=out, resume=True)
+    repetition = {"samples": 5, "eps": "0.3", "attack": "fgsm", "detector_data": "digits?split=train", "detector": "background"}
+    brinell.audit("digits-cnn", "digits", **repetition, out=out, resume=True)
     assert brinell.verify(out).passed
     moved = out.rename(tmp_path / "moved")
     assert brinell.verify(moved, trust=moved).passed

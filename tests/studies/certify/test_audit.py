@@ -142,6 +142,6 @@ def test_the_search_over_budgets_finds_what_each_budget_alone_proves(subject):
     proofs.extend(prover, "crown", method, x, y, levels, limit)
     expected = [int((eps_proven).sum()) - 1 for eps_proven in (radius[3:, None] > np.array(levels) * (1 + 1e-5))]
     assert proofs.level.tolist() == expected and len(set(expected)) > 4
-    again = Proofs.none(len(x))
-    again.extend(prover, "crown", method, x, y, levels, torch.full((len(x),), 3))  # counterexamples are known from there on
-    assert again.level.tolist() == [min(level, 2) for level in expected]
+    repetition = Proofs.none(len(x))
+    repetition.extend(prover, "crown", method, x, y, levels, torch.full((len(x),), 3))  # counterexamples are known from there on
+    assert repetition.level.tolist() == [min(level, 2) for level in expected]
