@@ -131,7 +131,7 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Resu
     broken = level_of(ledger.best.distance, levels, threat.distance, threat.domain).cpu().numpy()
     fooled = broken < levels.shape[1]
     index = np.flatnonzero(fooled)
-    columns = _judge(setting, task, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size)
+    columns = _judge(setting, task, x, ledger, index, plan.levels[broken[fooled]] * unit[index], batch_size)
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
     seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
     passes, judging = ledger.costs.surrogate_passes.cpu().numpy(), ledger.confirmations.cpu().numpy()
@@ -191,12 +191,13 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
 
 
 def _judge(
-    setting: AttackSetting, task: GroupTask, ledger: Ledger, fooled: Array, eps: Array, batch_size: int
+    setting: AttackSetting, task: GroupTask, clean: Tensor, ledger: Ledger, fooled: Array, eps: Array, batch_size: int
 ) -> dict[str, Array]:
     """Columns of the adversarial examples: the prediction that the ledger recorded, that of the stored input, and all norms."""
     distance, domain, eot = setting.plan.distance, setting.plan.dataset.domain, setting.stage.eot
-    index = torch.as_tensor(fooled, device=ledger.batch.x.device)
-    x, x0, y = ledger.best.closest[index], ledger.batch.x[index], ledger.batch.y[index]
+    index = torch.as_tensor(fooled, device=clean.device)
+    x, x0 = ledger.best.closest[index], clean[index]
+    y = torch.as_tensor(setting.plan.labels[task.index[fooled]], device=clean.device).long()
     criterion = setting.criterion(task.target).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     limit = limit + tolerance(limit, distance, domain)
