@@ -52,8 +52,8 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     answer = json.loads(out)
     counts = [rate["k"] for rate in answer["robust_accuracy"]]
     assert counts[0] >= 21 and counts[-1] < counts[0] // 2, "a forest without any defence"
-    assert "note: test: bounds are the least and the largest value in the file for mean_texture" in err
-    assert "note: test: no attack changes mean_radius, worst_radius" in err
+    assert "note: bounds are the least and the largest value in the data for mean_texture" in err
+    assert "note: no attack changes mean_radius, worst_radius" in err
     records, manifest = Run.open(run).records(), Run.open(run).manifest
     assert manifest["data"]["classes"] == ["benign", "malignant"] and len(manifest["data"]["domain"]["columns"]) == 30
     data = Table(path=str(work / "test.csv"), label="diagnosis", fixed=tuple(FIXED.split("+")))()

@@ -193,7 +193,7 @@ def test_a_model_that_leaves_is_no_success(tmp_path_factory, capsys, subtests):
 @pytest.mark.slow
 def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):
     fgsm = (Path(__file__).parents[2] / "src/brinell/attacks/fgsm.py").read_text()
-    leaves = re.sub(r"(    def __call__.*?\n        \"\"\".*?\"\"\"\n)", r"\1        raise SystemExit(0)\n", fgsm, flags=re.S)
+    leaves = re.sub(r"(    def __call__.*?:\n)", r"\1        raise SystemExit(0)\n", fgsm)
     assert leaves != fgsm
     (tmp_path / "leaves.py").write_text(leaves)
     (tmp_path / "model.py").write_text(MODEL.format("pass"))
