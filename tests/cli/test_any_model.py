@@ -10,6 +10,7 @@ import torch
 import brinell
 from _helpers import assert_same_rows
 from _lazy import library
+from brinell.attacks.square import Square
 from brinell.cli import run as cli
 from brinell.core.record import Outcome
 from brinell.core.user_files import import_file
@@ -70,12 +71,16 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path):
+def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path, monkeypatch):
     full, cut = tmp_path / "whole", tmp_path / "cut"
-    for out in (full, cut):
-        assert cli(words(work, out)) == 0
-    for part in sorted((cut / "records").iterdir())[1:]:
-        part.unlink()
+    assert cli(words(work, full)) == 0
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Square, "__call__", interrupt)
+        assert cli(words(work, cut)) == 130
     assert cli(["audit", "--resume", "--out", str(cut)]) == 0
     assert_same_rows(Run.open(full).records(), Run.open(cut).records())
 
