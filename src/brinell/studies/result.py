@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded
 from brinell.reports import html, terminal
@@ -104,6 +106,7 @@ class FolderResult(ReportedResult, ClaimingResult):
 def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     """With what a folder was made."""
     facts: list[tuple[str, Cell]] = [
+        ("inputs", _inputs(manifest["data"])),
         ("digest of the data", Code(manifest["data"]["digest"])),
         *(("data", note) for note in manifest["data"].get("notes", [])),
     ]
@@ -116,3 +119,15 @@ def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         ("hardware", ", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items())),
         ("time", f"{manifest['created']} to {manifest['finished'] or '–'}"),
     ]
+
+
+def _inputs(data: Mapping[str, Any]) -> str:
+    """The space of the inputs and how they were recorded."""
+    domain, sampling = data["domain"], data.get("sampling")
+    low, high = np.min(domain["low"]), np.max(domain["high"])
+    texts = [f"{domain['kind']} of shape {' × '.join(map(str, domain['shape']))}", f"in [{low:g}, {high:g}]"]
+    if sampling:
+        texts[1:] = [f"{texts[1]} {sampling['unit']}".strip(), f"{sampling['rate']:g} values per second"]
+    if fixed := sum(column[3] for column in domain.get("columns", [])):
+        texts.append(f"{fixed} of its {len(domain['columns'])} columns or channels fixed")
+    return ", ".join(texts)
