@@ -45,7 +45,7 @@ class PictureRows:
     answer: Array = column(
         "string",
         "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
-        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects; empty where there is none",
+        "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
     )
     forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
     backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
@@ -61,7 +61,7 @@ class Pictures(ABC):
     A set is an array (n,) with one row for each picture, by whose answers a figure is computed.
 
     Args:
-        texts: (rows,) the answers as text; empty where there is none.
+        texts: (rows,) the answers as text.
         picture: (rows,) position of the picture of each row.
         clean: (n,) the row of each untouched picture.
         level: (rows,) place of the budget of each row, 0 for untouched pictures.
@@ -160,7 +160,6 @@ class Maps(Pictures):
         self.counts = read_counts(texts)
         """(rows, classes, classes)."""
         self._right = self.counts.diagonal(axis1=1, axis2=2).sum(1)
-        self._answered = texts.astype(bool)
         self._lowest: list[Array] = []
 
     @property
@@ -183,7 +182,7 @@ class Maps(Pictures):
     def worst(self, name: str, level: int) -> Array:
         if name == self.accuracy:
             order = np.lexsort((np.arange(len(self._right)), self._right))
-            order = order[(self.level[order] <= level) & self._answered[order]]
+            order = order[self.level[order] <= level]
             _, first = np.unique(self.picture[order], return_index=True)
             return np.asarray(order[first])
         while len(self._lowest) <= level:
@@ -200,7 +199,7 @@ class Maps(Pictures):
     def _lower(self, start: Array, level: int) -> Array:
         """(n,): inputs exchanged picture by picture as long as the mean IoU falls."""
         selection, total = start.copy(), self.counts[start].sum(0)
-        allowed, value = np.flatnonzero((self.level <= level) & self._answered), self._miou(total)
+        allowed, value = np.flatnonzero(self.level <= level), self._miou(total)
         for _ in range(ROUNDS):
             changed = False
             for picture in range(len(selection)):
@@ -232,7 +231,7 @@ class Maps(Pictures):
 
 def read_counts(texts: Sequence[str] | Array) -> Array:
     """(rows, classes, classes) int64: pixels by true and predicted class, from the answers of rows."""
-    pairs = [np.array(json.loads(text or "[]"), dtype=np.int64).reshape(-1, 3) for text in texts]
+    pairs = [np.array(json.loads(text), dtype=np.int64).reshape(-1, 3) for text in texts]
     classes = 1 + max((int(entries[:, :2].max()) for entries in pairs if len(entries)), default=0)
     counts = np.zeros((len(pairs), classes, classes), dtype=np.int64)
     for number, entries in enumerate(pairs):
@@ -256,7 +255,7 @@ class Boxes(Pictures):
     accuracy, figures, of_class = "recall", ("recall", "AP50", "AP", *ERRORS), "AP50"
 
     def _read(self, texts: Array) -> None:
-        self.boxes = [read_boxes(text) if text else None for text in texts]
+        self.boxes = list(map(read_boxes, texts))
         self.objects = [read_objects(texts[row]) for row in self.clean]
         self._precision: dict[tuple[bytes, int], tuple[Array, Array]] = {}
 
@@ -265,31 +264,25 @@ class Boxes(Pictures):
         return np.array([picture.count for picture in self.objects])
 
     @cached_property
-    def outcomes(self) -> list[Outcomes | None]:
+    def outcomes(self) -> list[Outcomes]:
         """The outcome of each object and shown box of each row."""
-        return [
-            None if boxes is None else judge(boxes.select_above(self.least_score), self.objects[self.picture[row]])
-            for row, boxes in enumerate(self.boxes)
-        ]
+        shown = [boxes.select_above(self.least_score) for boxes in self.boxes]
+        return [judge(boxes, self.objects[picture]) for boxes, picture in zip(shown, self.picture, strict=True)]
 
     @cached_property
     def counts(self) -> dict[str, Array]:
-        """(rows,) errors of each kind; -1 in rows without an answer."""
-        return {
-            error: np.array([-1 if outcomes is None else outcomes.count(error) for outcomes in self.outcomes]) for error in ERRORS
-        }
+        """(rows,) errors of each kind."""
+        return {error: np.array([outcomes.count(error) for outcomes in self.outcomes]) for error in ERRORS}
 
     def right(self, index: Array) -> Array:
         return np.asarray(self.total - sum(self.counts[error][index] for error in ERRORS if error != FALSE))
 
     def found(self, row: int) -> tuple[Detections, Objects, Outcomes]:
         """The shown boxes of a row, the objects of its picture, and the outcomes of both."""
-        boxes, outcomes = self.boxes[row], self.outcomes[row]
-        assert boxes is not None and outcomes is not None
-        return boxes.select_above(self.least_score), self.objects[self.picture[row]], outcomes
+        return self.boxes[row].select_above(self.least_score), self.objects[self.picture[row]], self.outcomes[row]
 
     def _matches(self, index: Array) -> Matches:
-        return match_set([boxes for row in index.tolist() if (boxes := self.boxes[row]) is not None], self.objects)
+        return match_set([self.boxes[row] for row in index], self.objects)
 
     def values(self, name: str, index: Array, weights: Array) -> Array:
         if name in ("AP50", "AP"):
@@ -320,7 +313,7 @@ class Boxes(Pictures):
         counts, margin = self.counts[error], np.ma.filled(self.margin, -1e9)
         order = margin.argsort(kind="stable").argsort()
         allowed = ((self.aim == error) & (self.level <= level)) | (self.level == 0)
-        index = np.flatnonzero(allowed & (counts >= 0))
+        index = np.flatnonzero(allowed)
         index = index[np.lexsort((index, -order[index], -counts[index], self.picture[index]))]
         _, first = np.unique(self.picture[index], return_index=True)
         return np.asarray(index[first])

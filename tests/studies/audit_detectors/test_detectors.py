@@ -9,9 +9,8 @@ from brinell.core.errors import BrinellError
 from brinell.engine.progress import SilentProgress
 from brinell.engine.sources import open_data
 from brinell.store import rows
-from brinell.studies.audit_detectors import STUDY, DetectorsRequest
+from brinell.studies.audit_detectors import STUDY, DetectorsRequest, run
 from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, summarise
-from brinell.studies.audit_detectors.run import _fit, make_plan
 from brinell.studies.kit import Call
 from brinell.studies.result import Folder
 
@@ -57,11 +56,12 @@ def test_evading_inputs_are_what_the_rows_say(audit):
     assert stored == (np.isin(folder.rows.attack, EVADING) & folder.rows.fooled).sum() > 0
 
 
-def test_thresholds_keep_the_rate_of_false_alarms(audit, tmp_path):
+def test_thresholds_keep_the_rate_of_false_alarms(audit, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "FIT", 200)
     settings = {"run": audit.folder, "data": "digits", "model": "digits-cnn", "train": "digits?split=train", "samples": 12}
-    request = DetectorsRequest(**settings, detector="mahalanobis", fpr=0.2, fit=200)
-    plan = make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"))
-    suspicion, threshold = _fit(plan, request, "digits-cnn", "mahalanobis")
+    request = DetectorsRequest(**settings, detector="mahalanobis", fpr=0.2)
+    plan = run.make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"))
+    suspicion, threshold = run._fit(plan, 0, 0.2, "digits-cnn", "mahalanobis")
     others = plan.more_data["train"].load(range(500, 900))
     assert 0.12 < float((suspicion(others) > threshold).double().mean()) < 0.28
 
@@ -77,7 +77,6 @@ def test_rates_follow_from_rows_of_two_models():
             detector="d",
             attack=attack,
             sample_id=np.arange(20),
-            label=np.zeros(20),
             score=rng.normal(size=20),
             threshold=0.3,
             fooled=rng.random(20) < (0.1 if attack == "clean" else 0.6),

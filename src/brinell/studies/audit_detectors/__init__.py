@@ -30,12 +30,6 @@ class DetectorsRequest(BaseRequest):
     """A detector: background, feature-squeezing, mahalanobis, or file.py:Class."""
     fpr: float = Field(default=0.05, gt=0, lt=0.5)
     """The false-alarm rate on clean inputs, which determines the threshold."""
-    fit: int = Field(default=2000, ge=20)
-    """Number of clean inputs that detectors are fitted to. As many further inputs determine the threshold."""
-    measured: int = Field(default=200, ge=1)
-    """Number of samples of the run that are measured, counted from the first."""
-    steps: int = Field(default=100, ge=0)
-    """Gradient steps of the adaptive attack. 0 leaves it out."""
     samples: SampleCount = None
     """The number of samples of the run."""
     seed: Seed = 0

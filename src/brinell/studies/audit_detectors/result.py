@@ -32,7 +32,6 @@ class Scores:
     detector: Array = column("string", "spec of the detector")
     attack: Array = column("string", "a stage of the run, `clean`, or one of `EVADING`")
     sample_id: Array = column("int64", "position of the sample in the data")
-    label: Array = column("int32", "true class")
     score: Array = column("float64", "score of the detector; higher is more suspicious")
     threshold: Array = column("float64", "score above which an input raises an alarm")
     fooled: Array = column("bool", "true if the classifier errs on this input")
@@ -122,37 +121,35 @@ def summarise(folder: Folder[Scores]) -> DetectorsResult:
 
 
 def _detector(model: str, detector: str, scores: Scores) -> DetectorResult:
-    alarm, clean, adaptive = (
-        scores.score > scores.threshold,
-        scores.attack == CLEAN,
-        np.isin(scores.attack, EVADING),
-    )
+    threshold, clean, adaptive = float(scores.threshold[0]), scores.attack == CLEAN, np.isin(scores.attack, EVADING)
+    alarm, static = scores.score > threshold, ~clean & ~adaptive & scores.fooled
 
     def samples(chosen: Array) -> set[int]:
         """The samples of some rows."""
         return set(scores.sample_id[chosen].tolist())
 
+    def separation(attack: str, of_attack: Array) -> DetectedAttack:
+        low, high = auc_interval(scores.score[clean], scores.score[of_attack]) or (None, None)
+        detected = rate(int(alarm[of_attack].sum()), int(of_attack.sum()), quantity="detected")
+        return DetectedAttack(
+            attack=attack, auc=auc(scores.score[clean], scores.score[of_attack]), low=low, high=high, detected=detected
+        )
+
     n, right = int(clean.sum()), samples(clean & ~scores.fooled)
-    static = ~clean & ~adaptive & scores.fooled
     unnoticed, evaded = samples(static & ~alarm), samples(adaptive & scores.fooled & ~alarm)
+    is_adaptive = bool(adaptive.any())
     return DetectorResult(
         model=model,
         detector=detector,
-        threshold=float(scores.threshold[0]),
+        threshold=threshold,
         false_alarms=rate(int(alarm[clean].sum()), n, quantity="false alarms"),
         robust=rate(len(right - samples(static)), n),
         static=rate(len(right - unnoticed), n),
-        adaptive=rate(len(right - unnoticed - evaded), n) if adaptive.any() else None,
-        evaded=rate(len(evaded), len(right), quantity="evaded") if adaptive.any() else None,
+        adaptive=rate(len(right - unnoticed - evaded), n) if is_adaptive else None,
+        evaded=rate(len(evaded), len(right), quantity="evaded") if is_adaptive else None,
         attacks=[
-            _attack(attack, scores.score[clean], scores.score[chosen], float(scores.threshold[0]))
+            separation(attack, of_attack)
             for attack in dict.fromkeys(scores.attack[~clean].tolist())
-            if (chosen := (scores.attack == attack) & scores.fooled).any()
+            if (of_attack := (scores.attack == attack) & scores.fooled).any()
         ],
     )
-
-
-def _attack(attack: str, clean: Array, adversarial: Array, threshold: float) -> DetectedAttack:
-    low, high = auc_interval(clean, adversarial) or (None, None)
-    detected = rate(int((adversarial > threshold).sum()), len(adversarial), quantity="detected")
-    return DetectedAttack(attack=attack, auc=auc(clean, adversarial), low=low, high=high, detected=detected)

@@ -15,6 +15,7 @@ class turns; `free` keeps a part of the values untouched (the background masked 
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ FIRST_STEP, LAST_STEP = 0.25, 1e-3
 """Both in units of eps."""
 CHUNK = 256
 """Inputs that are scored or attacked together."""
+FIT, MEASURED, STEPS = 2000, 200, 100
+"""Clean inputs that detectors are fitted to (as many more determine the threshold), samples of the run that are measured, counted
+from the first, and gradient steps of the adaptive attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,62 +121,59 @@ def examine(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector
     records = plan.run.records()
     records = rows.take(records, records.model == model)
     clean = rows.take(records, records.attack == CLEAN)
-    order = np.argsort(clean.sample_id)[: request.measured]
-    ids, labels = clean.sample_id[order], clean.label[order].astype(np.int64)
-    right = clean.outcome[order] == Outcome.CORRECT
-    x = plan.dataset.load(ids.tolist()).to(plan.device)
-    suspicion, threshold = _fit(plan, request, model, detector)
+    order = np.argsort(clean.sample_id)[:MEASURED]
+    ids, labels, right = clean.sample_id[order], clean.label[order].astype(np.int64), clean.outcome[order] == Outcome.CORRECT
+    x, eps, domain = plan.dataset.load(ids.tolist()).to(plan.device), plan.run.manifest["eps"][-1], plan.dataset.domain
+    suspicion, threshold = _fit(plan, request.seed, request.fpr, model, detector)
+    criterion = Undetected(suspicion, threshold)
 
     def score(attack: str, position: Array, inputs: Tensor, **columns: Any) -> Scores:
         """Rows of the inputs (n, *shape) that belong to the samples at these positions (n,)."""
-        place = {"model": model, "detector": detector, "attack": attack, "threshold": threshold}
-        known = {"sample_id": ids[position], "label": labels[position], "score": _scores(suspicion, inputs)}
-        return rows.build(Scores, len(position), **place, **known, **columns)
+        place = {"model": model, "detector": detector, "attack": attack, "threshold": threshold, "sample_id": ids[position]}
+        return rows.build(Scores, len(position), **place, score=_scores(suspicion, inputs), **columns)
 
     parts = [score(CLEAN, np.arange(len(ids)), x, fooled=~right)]
-    eps = plan.run.manifest["eps"][-1]
     broken = np.ma.filled(records.broken, np.inf) <= eps * (1 + 1e-9)
     for stage in [entry["name"] for entry in plan.run.manifest["stages"]]:
-        chosen = np.isin(ids, records.sample_id[broken & (records.attack == stage)])
-        stored = plan.run.adversarial(model, stage, ids[chosen].tolist())
+        stored = plan.run.adversarial(model, stage, records.sample_id[broken & (records.attack == stage)].tolist())
         position = np.flatnonzero(np.isin(ids, list(stored)))
         if len(position):
             inputs = torch.as_tensor(np.stack([stored[int(sample)] for sample in ids[position]]), device=plan.device)
             parts.append(score(stage, position, inputs, fooled=True))
     arrays: dict[str, Array] = {}
-    background, share = most_frequent(x, plan.dataset.domain)
+    background, share = most_frequent(x, domain)
     # In a distance that is not a norm, the projection may move any value, including those that a mask fixes.
-    masked = share >= SHARE and not is_relative(plan.distance)
-    attacks = EVADING[: (2 if masked else 1) if request.steps and eps > 0 else 0]
-    for attack in attacks:
-        for position in (part for part in np.array_split(np.flatnonzero(right), -(-int(right.sum()) // CHUNK) or 1) if len(part)):
-            index, n = torch.as_tensor(position, device=plan.device), len(position)
-            y = torch.as_tensor(labels[position], device=plan.device)
-            batch = Batch(ids=torch.arange(n, device=plan.device), x=x[index], y=y)
-            budget = torch.full((n,), eps, device=plan.device)
-            criterion = Undetected(suspicion, threshold)
-            threat = Threat(distance=plan.distance, eps=budget, domain=plan.dataset.domain, criterion=criterion)
-            ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
-            free = None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
-            rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(f"{detector} {attack}")
-            proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=request.steps, free=free)
-            full = ledger.full_inputs(batch.ids, proposals)
-            found = torch.where(norms.per_sample(ledger.fooled, full), ledger.best.closest, full)
-            wrong = classes(plan.models[model], found, CHUNK) != labels[position]
-            parts.append(score(attack, position, found, fooled=wrong, backwards=ledger.costs.backwards.cpu().numpy()))
-            arrays |= {f"{attack}/{ids[position][row]}": found[row].cpu().numpy() for row in np.flatnonzero(wrong)}
+    attacks = EVADING[: (2 if share >= SHARE and not is_relative(plan.distance) else 1) if eps > 0 else 0]
+    attackable = np.flatnonzero(right)
+    for attack, start in product(attacks, range(0, len(attackable), CHUNK)):
+        position = attackable[start : start + CHUNK]
+        index, n = torch.as_tensor(position, device=plan.device), len(position)
+        batch = Batch(
+            ids=torch.arange(n, device=plan.device), x=x[index], y=torch.as_tensor(labels[position], device=plan.device)
+        )
+        budget = torch.full((n,), eps, device=plan.device)
+        threat = Threat(distance=plan.distance, eps=budget, domain=domain, criterion=criterion)
+        ledger = Ledger(plan.models[model], batch, threat, batch_size=CHUNK)
+        free = None if attack == EVADING[0] else ledger.movable((x[index] - background).abs() > 1e-6)
+        rng = Streams.of(request.seed, torch.as_tensor(ids[position], device=plan.device)).fold(f"{detector} {attack}")
+        proposals = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=STEPS, free=free)
+        full = ledger.full_inputs(batch.ids, proposals)
+        found = torch.where(norms.per_sample(ledger.fooled, full), ledger.best.closest, full)
+        wrong = classes(plan.models[model], found, CHUNK) != labels[position]
+        parts.append(score(attack, position, found, fooled=wrong, backwards=ledger.costs.backwards.cpu().numpy()))
+        arrays |= {f"{attack}/{ids[position][row]}": found[row].cpu().numpy() for row in np.flatnonzero(wrong)}
     write_arrays(plan.folder / file, arrays)
     return rows.concatenate(parts)
 
 
-def _fit(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector: str) -> tuple[Suspicion, float]:
-    """A detector fitted on one half of at most 2 * fit clean inputs, and its threshold by the other half."""
+def _fit(plan: DetectorsPlan, seed: int, fpr: float, model: str, detector: str) -> tuple[Suspicion, float]:
+    """A detector fitted on one half of at most 2 * FIT clean inputs, and its threshold by the other half."""
     train = plan.more_data["train"]
-    order = np.random.default_rng(request.seed).permutation(len(train))[: 2 * request.fit]
+    order = np.random.default_rng(seed).permutation(len(train))[: 2 * FIT]
     x = train.load(order.tolist()).to(plan.device)
     y, half = torch.as_tensor(np.asarray(train.labels())[order], device=plan.device), len(order) // 2
     suspicion = plan.detectors[detector].fit(x[:half], y[:half], plan.models[model])
-    return suspicion, float(np.quantile(_scores(suspicion, x[half:]), 1 - request.fpr, method="higher"))
+    return suspicion, float(np.quantile(_scores(suspicion, x[half:]), 1 - fpr, method="higher"))
 
 
 def _scores(suspicion: Suspicion, x: Tensor) -> Array:

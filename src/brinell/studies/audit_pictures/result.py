@@ -4,8 +4,9 @@ inputs/*.safetensors   AIM-SAMPLE: the strongest input at the largest budget; as
                        for masks mask-SAMPLE and the predicted classes before-SAMPLE and after-SAMPLE
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from brinell.core.record import CLEAN, Array, column
 from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
 from brinell.reports.numbers import counted, distance, listed, percent
-from brinell.reports.values import Curve, Example, Gallery, Measure, Note, Percent, Report, Series, Table
+from brinell.reports.values import Curve, Example, Gallery, Measure, Note, Percent, Picture, Report, Series, Table
 from brinell.reports.views import colours_of, css, draw_boxes, draw_map, draw_pixels, legend_of
 from brinell.store import parquet
 from brinell.store.files import read_arrays
@@ -33,11 +34,12 @@ MOST_PICTURES = 9
 """Pictures that a page shows."""
 UNITS = {"segmentation": ("pixel", "stay right"), "detection": ("object", "are still found")}
 TITLES = {FALSE: "false boxes a picture"}
+COSTS = ("forwards", "backwards", "seconds")
 
 
-def inputs_path(start: int) -> str:
-    """Path of the inputs of the pictures from a position on, relative to the folder."""
-    return f"inputs/{start // PIECE:04d}.safetensors"
+def inputs_path(start: int, source: int | None = None) -> str:
+    """Path of the inputs of the pictures from a position on, of a transfer those found on a source, relative to the folder."""
+    return f"inputs/{'' if source is None else f'{source:03d}-'}{start // PIECE:04d}.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +48,23 @@ class Answers(PictureRows):
 
     attack: Array = column("string", "the attack; `clean` for the untouched picture")
     eps: Array = column("float64", "the budget; 0 for the untouched picture")
-    outcome: Array = column(
-        "string",
-        "met: the criterion is met; open: it is not; below: an input within a smaller budget, or of an attack before, met it, so "
-        "that this attack did not run",
-    )
+    met: Array = column("bool", "true if the criterion is met; a picture that met it is attacked no more")
     margin: Array = column("float64", "largest margin of the criterion within eps: positive where it is met", null=True)
-    first_success: Array = column("int64", "the forward at which the criterion was first met", null=True)
 
 
-class PicturesFacts(Facts):
-    """Facts that the request leaves open."""
+class TaskFacts(Facts):
+    """Facts on the task that the request leaves open."""
 
     task: Literal["segmentation", "detection"]
     criterion: str
     """The criterion of success, which ends the attacks on a picture."""
+    least_score: float
+    """Score above which boxes are shown."""
+
+
+class PicturesFacts(TaskFacts):
+    """Facts that the request leaves open."""
+
     aims: Listing[str]
     """What was aimed at, each by itself."""
     attacks: Listing[str]
@@ -69,17 +73,13 @@ class PicturesFacts(Facts):
     """The budgets above 0, ascending."""
     eps_text: Listing[str]
     """The same as they were written."""
-    least_score: float
-    """Score above which boxes are shown."""
     names: Listing[str]
     """The names of the pictures, in the order of the rows."""
 
 
 class Figure(Result):
-    """A figure of a set of pictures at a budget, with its 95 % interval by bootstrap over pictures."""
+    """A figure of a set of pictures, with its 95 % interval by bootstrap over pictures."""
 
-    eps: float
-    """Budget; 0 is the untouched picture."""
     value: float | None
     """The figure; null where no picture has what it counts."""
     low: float | None
@@ -95,6 +95,7 @@ class FigureCurve(Result):
     """mean IoU; for boxes AP50, AP (over the overlaps 0.5 to 0.95), and the kinds of errors: missed, mislabelled and misplaced as
     shares of the objects, false as shown boxes of no object per picture."""
     values: list[Figure]
+    """Without an attack, then at each budget."""
 
 
 class ClassFigures(OfClass):
@@ -104,12 +105,10 @@ class ClassFigures(OfClass):
     """Pixels or objects of the class."""
     pictures: int
     """Pictures in which it occurs."""
-    quantity: str
-    """IoU, or AP50 for boxes."""
     clean: float | None
-    """It without an attack."""
+    """IoU, or AP50 for boxes, without an attack."""
     robust: list[float | None]
-    """It over the budgets, of the inputs that lower the figure of all classes most."""
+    """The same over the budgets, of the inputs that lower the figure of all classes most."""
 
 
 class PictureFigures(Result):
@@ -157,14 +156,11 @@ class PicturesResult(FolderResult):
     robust_accuracy: list[Rate]
     """The same over the budgets: at most so many, over all inputs found within them."""
     figures: list[FigureCurve]
-    """Further figures over the budgets, without an attack first; AP depends on the ranks of boxes alone."""
+    """Further figures over the budgets; AP depends on the ranks of boxes alone."""
     unmet: list[Rate]
     """Share of pictures that do not meet the criterion, without an attack first."""
     per_class: list[ClassFigures]
     """By class that occurs."""
-    worst_class: str | None
-    """The class with the smallest figure at the largest budget, of those that have one above 0 without an attack; the largest
-    drop decides between equal ones. Null if there is none."""
     pictures: list[PictureFigures]
     """By picture."""
     stages: list[StageFigures]
@@ -180,69 +176,30 @@ class PicturesResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        (model,), (unit, remain) = self.models, UNITS[self.facts.task]
-        last, first, texts = self.robust_accuracy[-1], self.clean_accuracy, ["0", *self.facts.eps_text]
-        rates, further = [first, *self.robust_accuracy], self.figures[0]
+        (unit, remain), texts = UNITS[self.facts.task], ["0", *self.facts.eps_text]
+        clean, last, of_class = self.clean_accuracy, self.robust_accuracy[-1], TASKS[self.facts.task].of_class
+        before, *_, after = self.figures[0].values
+        cells: dict[str, list[Any]] = {clean.quantity: [clean, *self.robust_accuracy]} | {
+            entry.quantity: [show(entry.quantity, value) for value in entry.values] for entry in self.figures
+        }
+        shares = {name: values for name, values in cells.items() if name not in ERRORS}
+        errors: dict[str, list[Any]] = {TITLES.get(name, name): values for name, values in cells.items() if name in ERRORS}
+        met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
         sentences = [
             f"At {texts[-1]}, at most {percent(last.value)} of {counted(last.n, unit)} in {counted(self.n, 'picture')} {remain} "
-            f"({percent(first.value)} without an attack); {further.quantity} is at most {percent(further.values[-1].value)} "
-            f"({percent(further.values[0].value)})."
+            f"({percent(clean.value)} without an attack); {self.figures[0].quantity} is at most {percent(after.value)} "
+            f"({percent(before.value)})."
         ]
-        for entry in self.per_class:
-            if entry.name == self.worst_class and (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
+        classes = sorted(self.per_class, key=lambda entry: (entry.robust[-1] or 0.0, -(entry.clean or 0.0)))
+        for entry in [entry for entry in classes if entry.clean][:1]:
+            if (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
                 ends = f"{percent(entry.robust[-1])} ({percent(entry.clean)} without an attack)"
-                sentences.append(f"The class {entry.name} has the lowest {entry.quantity} there: {ends}.")
-        ticks = [(value.eps, text) for value, text in zip(further.values, texts, strict=True)]
-        shares = [entry for entry in self.figures if entry.quantity not in ERRORS]
-        series: list[tuple[str, Sequence[Any]]] = [(first.quantity, rates), *((entry.quantity, entry.values) for entry in shares)]
-        return Report(
-            verb="audit",
-            title=f"{model} on {self.data}",
-            subject=f"{counted(self.n, 'picture')}, {distance(self.request.norm)}, {self.facts.criterion}, "
-            f"{listed(list(self.request.attack))}",
-            sentences=sentences,
-            notes=[
-                *(Note(check.code, "warn", check.text) for check in self.checks if not check.passed),
-                *(Note("note", "note", text) for text in self.notes),
-            ],
-            blocks=[
-                Curve(
-                    title="Over the budget",
-                    series=[
-                        Series(name=name, points=[(value.eps, _cell(name, value)) for value in values]) for name, values in series
-                    ],
-                    ticks=ticks,
-                    axis=f"eps ({distance(self.request.norm)})",
-                ),
-                *self._budgets(texts, rates),
-                *self._gallery(),
-                Table(
-                    title="Class by class",
-                    columns=("class", f"{unit}s", "pictures", *texts),
-                    rows=[
-                        (entry.name, entry.n, entry.pictures, *(Percent(value) for value in (entry.clean, *entry.robust)))
-                        for entry in sorted(self.per_class, key=lambda entry: entry.robust[-1] or 0.0)
-                    ],
-                    text=f"{self.per_class[0].quantity} of each class." if self.per_class else "",
-                    name="per_class",
-                    heat=True,
-                ),
-                *self._folded(texts, unit),
-            ],
-        )
-
-    def _budgets(self, texts: Sequence[str], rates: Sequence[Rate]) -> list[Table]:
-        met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
-        figures = [entry for entry in self.figures if entry.quantity not in ERRORS]
-        errors = [entry for entry in self.figures if entry.quantity in ERRORS]
+                sentences.append(f"The class {entry.name} has the lowest {of_class.removeprefix('mean ')} there: {ends}.")
         tables = [
             Table(
                 title="Figures by budget",
-                columns=("eps", rates[0].quantity, *(entry.quantity for entry in figures), "criterion met"),
-                rows=[
-                    (text, rates[row], *(_cell(entry.quantity, entry.values[row]) for entry in figures), met[row])
-                    for row, text in enumerate(texts)
-                ],
+                columns=("eps", *shares, "criterion met"),
+                rows=list(zip(texts, *shares.values(), met, strict=True)),
                 text="Upper bounds: the worst inputs count that any attack found within a budget. Attacks on a picture end when "
                 f"it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, bootstrap.",
                 name="budgets",
@@ -250,43 +207,38 @@ class PicturesResult(FolderResult):
             ),
             Table(
                 title="Kinds of errors",
-                columns=("eps", *(TITLES.get(entry.quantity, entry.quantity) for entry in errors)),
-                rows=[(text, *(_cell(entry.quantity, entry.values[row]) for entry in errors)) for row, text in enumerate(texts)],
+                columns=("eps", *errors),
+                rows=list(zip(texts, *errors.values(), strict=True)) if errors else (),
                 text="Each kind was attacked by itself. An object is found if a shown box of its class overlaps it by 0.5, "
                 "mislabelled if a box of another class does, misplaced if one of its class overlaps it by 0.1 to 0.5, and missed "
                 "otherwise; all other boxes are false.",
                 name="errors",
                 terminal=True,
             ),
-        ]
-        return tables if errors else tables[:1]
-
-    def _folded(self, texts: Sequence[str], unit: str) -> list[Table]:
-        tables = [
+            Table(
+                title="Class by class",
+                columns=("class", f"{unit}s", "pictures", *texts),
+                rows=[
+                    (entry.name, entry.n, entry.pictures, *(Percent(value) for value in (entry.clean, *entry.robust)))
+                    for entry in classes
+                ],
+                text=f"{of_class} of each class.",
+                name="per_class",
+                heat=True,
+            ),
             Table(
                 title="Attack by attack",
                 columns=("aim", "attack", "eps", "pictures", f"{unit}s left right", "forwards", "backwards"),
                 rows=[
                     (
-                        stage.aim,
-                        stage.attack,
-                        texts[self.facts.eps.index(stage.eps) + 1],
-                        stage.pictures,
-                        Percent(stage.accuracy),
-                        stage.forwards,
-                        stage.backwards,
+                        *(stage.aim, stage.attack, texts[self.facts.eps.index(stage.eps) + 1], stage.pictures),
+                        *(Percent(stage.accuracy), stage.forwards, stage.backwards),
                     )
                     for stage in self.stages
                 ],
                 text="Each attack by itself, on the pictures that it attacked. They run in this order, each from the strongest "
                 "input so far where it can.",
                 name="stages",
-                folded=True,
-            ),
-            Table(
-                title="Checks",
-                columns=("check", "result", "what it found"),
-                rows=[(check.code, "passed" if check.passed else "failed", check.text) for check in self.checks],
                 folded=True,
             ),
             Table(
@@ -297,69 +249,76 @@ class PicturesResult(FolderResult):
                 folded=True,
             ),
         ]
-        return [table for table in tables if table.rows]
+        levels = [0.0, *self.facts.eps]
+        curve = Curve(
+            title="Over the budget",
+            series=[Series(name=name, points=list(zip(levels, values, strict=True))) for name, values in shares.items()],
+            ticks=list(zip(levels, texts, strict=True)),
+            axis=f"eps ({distance(self.request.norm)})",
+        )
+        return Report(
+            verb="audit",
+            title=f"{self.models[0]} on {self.data}",
+            subject=f"{counted(self.n, 'picture')}, {distance(self.request.norm)}, {self.facts.criterion}, "
+            f"{listed(list(self.request.attack))}",
+            sentences=sentences,
+            notes=[
+                *(Note(check.code, "warn", check.text) for check in self.checks if not check.passed),
+                *(Note("note", "note", text) for text in self.notes),
+            ],
+            blocks=[curve, *(table for table in tables[:2] if table.rows), *self._gallery(), *(t for t in tables[2:] if t.rows)],
+        )
 
     def _gallery(self) -> list[Gallery]:
         """The pictures that lose most, before and after."""
         lost = {number: (entry.clean - entry.robust[-1]) / entry.n for number, entry in enumerate(self.pictures) if entry.n}
         chosen = sorted(lost, key=lambda number: -lost[number])[:MOST_PICTURES]
-        if not chosen:
-            return []
-        arrays = [read_arrays(Path(self.folder) / inputs_path(number)) for number in chosen]
-        draw = self._draw_maps if self.facts.task == "segmentation" else self._draw_boxes
-        return [
-            Gallery(
-                title="Pictures before and after",
-                text="Pictures that lose most come first.",
-                examples=draw([self.pictures[number] for number in chosen], arrays),
-                open_examples=3,
-            )
-        ]
+        drawings, legend = (self._draw_maps if self.facts.task == "segmentation" else self._draw_boxes)(chosen)
+        examples: list[Example] = []
+        for entry, pictures in zip((self.pictures[number] for number in chosen), drawings, strict=True):
+            right = f"{entry.clean} of {counted(entry.n, UNITS[self.facts.task][0])} right"
+            caption = f"{entry.name}: {right}, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
+            examples.append(Example(pictures=pictures, caption=caption, legend=() if examples else legend))
+        text = "Pictures that lose most come first."
+        return [Gallery(title="Pictures before and after", text=text, examples=examples, open_examples=3)][: len(examples)]
 
-    def _caption(self, entry: PictureFigures) -> str:
-        units = counted(entry.n, UNITS[self.facts.task][0])
-        return f"{entry.name}: {entry.clean} of {units} right, {entry.robust[-1]} at {self.facts.eps_text[-1]}"
+    def _view(self, number: int, name: str) -> Array:
+        """What the folder holds for the page of a picture."""
+        return read_arrays(Path(self.folder) / inputs_path(number))[f"{name}-{self.pictures[number].sample}"]
 
-    def _draw_maps(self, pictures: Sequence[PictureFigures], arrays: Sequence[Mapping[str, Array]]) -> list[Example]:
+    def _draw_maps(self, chosen: Sequence[int]) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
         titles = {"mask": "mask", "before": "without an attack", "after": "attacked"}
-        views = [
-            {name: content[f"{name}-{entry.sample}"] for name in titles} for entry, content in zip(pictures, arrays, strict=True)
+        maps = [[self._view(number, name) for name in titles] for number in chosen]
+        colours = colours_of((array for arrays in maps for array in arrays), len(self.classes))
+        drawings = [
+            [
+                draw_pixels(self._view(number, "picture"), "picture"),
+                *(draw_map(array, colours, title) for array, title in zip(arrays, titles.values(), strict=True)),
+            ]
+            for number, arrays in zip(chosen, maps, strict=True)
         ]
-        colours = colours_of((array for view in views for array in view.values()), len(self.classes))
-        return [
-            Example(
-                pictures=[
-                    draw_pixels(content[f"picture-{entry.sample}"], "picture"),
-                    *(draw_map(view[name], colours, title) for name, title in titles.items()),
-                ],
-                caption=self._caption(entry),
-                legend=[(css(colour), class_name(self.classes, label)) for label, colour in colours.items()]
-                if not number
-                else (),
-            )
-            for number, (entry, content, view) in enumerate(zip(pictures, arrays, views, strict=True))
-        ]
+        return drawings, [(css(colour), class_name(self.classes, label)) for label, colour in colours.items()]
 
-    def _draw_boxes(self, pictures: Sequence[PictureFigures], arrays: Sequence[Mapping[str, Array]]) -> list[Example]:
+    def _draw_boxes(self, chosen: Sequence[int]) -> tuple[list[list[Picture]], list[tuple[str, str]]]:
         boxes = pictures_of(parquet.load_rows(Answers, Path(self.folder) / ROWS), self.facts)
         assert isinstance(boxes, Boxes)
-        sets = {"without an attack": boxes.clean} | {
-            TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims
-        }
-        examples = []
-        for number, (entry, content) in enumerate(zip(pictures, arrays, strict=True)):
-            place, pixels = self.pictures.index(entry), content[f"picture-{entry.sample}"]
-            views = [draw_boxes(pixels, *boxes.found(int(index[place])), title) for title, index in sets.items()]
-            examples.append(Example(pictures=views, caption=self._caption(entry), legend=legend_of() if not number else ()))
-        return examples
+        worst = {TITLES.get(aim, aim): boxes.worst(aim, len(self.facts.eps)) for aim in self.facts.aims}
+        sets = {"without an attack": boxes.clean, **worst}
+        drawings = [
+            [draw_boxes(self._view(number, "picture"), *boxes.found(int(index[number])), title) for title, index in sets.items()]
+            for number in chosen
+        ]
+        return drawings, legend_of()
 
 
-def _cell(quantity: str, value: Any) -> Any:
+def show(quantity: str, value: Any) -> Any:
     """A figure as a cell: a share, or false boxes per picture."""
-    if isinstance(value, Rate):
-        return value
-    kind = Measure if quantity == FALSE else Percent
-    return kind(value.value, value.low, value.high)
+    return (Measure if quantity == FALSE else Percent)(value.value, value.low, value.high)
+
+
+def costs_of(rows: PictureRows, index: Array) -> dict[str, Any]:
+    """The sums of the costs of some rows."""
+    return {name: getattr(rows, name)[index].sum() for name in COSTS}
 
 
 def pictures_of(rows: Answers, facts: PicturesFacts) -> Pictures:
@@ -381,23 +340,27 @@ def pictures_of(rows: Answers, facts: PicturesFacts) -> Pictures:
 def summarise(folder: Folder[Answers]) -> PicturesResult:
     """Figures of a folder from its rows."""
     rows, facts, head = folder.rows, folder.facts, folder.head()
-    pictures, levels = pictures_of(rows, facts), range(len(facts.eps) + 1)
-    rates = [_rate(pictures, level, facts) for level in levels]
+    pictures, levels = pictures_of(rows, facts), [0.0, *facts.eps]
+    n, by_level = len(pictures.clean), range(len(levels))
+    quantity = pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}"
+    worst = [pictures.worst(pictures.accuracy, level) for level in by_level]
+    rates = [
+        Rate(
+            **pictures.figure(pictures.accuracy, index),
+            eps=eps,
+            k=int(pictures.right(index).sum()),
+            n=int(pictures.total.sum()),
+            quantity=quantity,
+        )
+        for index, eps in zip(worst, levels, strict=True)
+    ]
     further = [name for name in pictures.figures if name != pictures.accuracy and (name not in ERRORS or name in facts.aims)]
     figures = [
-        FigureCurve(
-            quantity=name,
-            values=[
-                Figure(eps=eps, **pictures.figure(name, pictures.worst(name, level)))
-                for level, eps in enumerate((0.0, *facts.eps))
-            ],
-        )
+        FigureCurve(quantity=name, values=[Figure(**pictures.figure(name, pictures.worst(name, level))) for level in by_level])
         for name in further
     ]
-    per_class, stages = _per_class(pictures, head["classes"], len(levels)), _stages(rows, facts)
-    ordered = sorted((entry for entry in per_class if entry.clean), key=lambda entry: (entry.robust[-1], -(entry.clean or 0.0)))
-    met = [set(rows.sample_id[(rows.outcome == "met") & (rows.eps <= eps)].tolist()) for eps in (0.0, *facts.eps)]
-    n, least = len(pictures.clean), np.stack([pictures.least_right(level) for level in levels])
+    per_class, least = _per_class(pictures, head["classes"], by_level), np.stack(list(map(pictures.least_right, by_level)))
+    met = [len(set(rows.sample_id[rows.met & (rows.eps <= eps)].tolist())) for eps in levels]
     checks = [CheckResult(**check) for check in folder.manifest["checks"]]
     return PicturesResult(
         **head,
@@ -406,73 +369,46 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
         robust_accuracy=rates[1:],
         figures=figures,
         unmet=[
-            rate(n - len(samples), n, eps=eps, quantity="pictures that do not meet the criterion")
-            for samples, eps in zip(met, (0.0, *facts.eps), strict=True)
+            rate(n - count, n, eps=eps, quantity="pictures that do not meet the criterion")
+            for count, eps in zip(met, levels, strict=True)
         ],
         per_class=per_class,
-        worst_class=ordered[0].name if ordered else None,
         pictures=[
             PictureFigures(sample=sample, name=name, n=total, clean=right[0], robust=right[1:])
             for sample, name, total, right in zip(
                 rows.sample_id[pictures.clean].tolist(), facts.names, pictures.total.tolist(), least.T.tolist(), strict=True
             )
         ],
-        stages=stages,
+        stages=list(_stages(rows, facts)),
         checks=[*checks, *([] if isinstance(pictures, Maps) else _rank(rates, figures[0].values, facts))],
         notes=_notes(folder.manifest, pictures, head["classes"], per_class, facts),
     )
 
 
-def _rate(pictures: Pictures, level: int, facts: PicturesFacts) -> Rate:
-    index = pictures.worst(pictures.accuracy, level)
-    return Rate(
-        **pictures.figure(pictures.accuracy, index),
-        eps=(0.0, *facts.eps)[level],
-        k=int(pictures.right(index).sum()),
-        n=int(pictures.total.sum()),
-        quantity=pictures.accuracy if facts.task == "segmentation" else f"recall at {facts.least_score:g}",
-    )
-
-
-def _per_class(pictures: Pictures, names: Sequence[str], levels: int) -> list[ClassFigures]:
-    by_level = [pictures.class_values(pictures.worst(pictures.of_class, level)) for level in range(levels)]
-    figures = []
-    for place, label in enumerate(by_level[0][0].tolist()):
-        sizes = pictures.class_sizes(label)
-        values: list[float | None] = [float(of_classes[place]) for _, of_classes in by_level]
-        figures.append(
-            ClassFigures(
-                class_=label,
-                name=class_name(names, label),
-                n=int(sizes.sum()),
-                pictures=int((sizes > 0).sum()),
-                quantity=pictures.of_class.removeprefix("mean "),
-                clean=values[0],
-                robust=values[1:],
-            )
+def _per_class(pictures: Pictures, names: Sequence[str], levels: range) -> list[ClassFigures]:
+    labels = pictures.class_values(pictures.clean)[0].tolist()
+    values = [pictures.class_values(pictures.worst(pictures.of_class, level))[1].tolist() for level in levels]
+    return [
+        ClassFigures(
+            class_=label,
+            name=class_name(names, label),
+            n=int(sizes.sum()),
+            pictures=int((sizes > 0).sum()),
+            clean=clean,
+            robust=robust,
         )
-    return figures
+        for label, (clean, *robust) in zip(labels, zip(*values, strict=True), strict=True)
+        for sizes in [pictures.class_sizes(label)]
+    ]
 
 
-def _stages(rows: Answers, facts: PicturesFacts) -> list[StageFigures]:
-    figures = []
-    for aim in facts.aims:
-        for attack in facts.attacks:
-            for eps in facts.eps:
-                index = (rows.aim == aim) & (rows.attack == attack) & (rows.eps == eps)
-                ran = index & (rows.outcome != "below")
-                valid = int(rows.valid[ran].sum())
-                figures.append(
-                    StageFigures(
-                        attack=attack,
-                        aim=aim,
-                        eps=eps,
-                        pictures=int(ran.sum()),
-                        accuracy=1 - int(rows.wrong[ran].sum()) / valid if valid else None,
-                        **{name: getattr(rows, name)[index].sum() for name in ("forwards", "backwards", "seconds")},
-                    )
-                )
-    return figures
+def _stages(rows: Answers, facts: PicturesFacts) -> Iterator[StageFigures]:
+    for aim, attack, eps in product(facts.aims, facts.attacks, facts.eps):
+        index = (rows.aim == aim) & (rows.attack == attack) & (rows.eps == eps)
+        valid = int(rows.valid[index].sum())
+        accuracy = 1 - int(rows.wrong[index].sum()) / valid if valid else None
+        count = int(index.sum())
+        yield StageFigures(attack=attack, aim=aim, eps=eps, pictures=count, accuracy=accuracy, **costs_of(rows, index))
 
 
 def _rank(recall: Sequence[Rate], ap50: Sequence[Figure], facts: PicturesFacts) -> list[CheckResult]:

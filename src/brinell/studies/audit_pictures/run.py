@@ -5,9 +5,10 @@ one begin, and it counts where they find nothing better: no curve rises.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from brinell import plugins
 from brinell.core.contracts import Attack, reach_of
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
+from brinell.core.model import Model
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size
 from brinell.engine.attack_names import ALIASES, CASCADES
-from brinell.engine.cascade import Stage
+from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_distance, skip_reason
 from brinell.engine.request import Request
@@ -50,7 +52,7 @@ OF_CLASSES = ("surrogate", "targeted", "reject_class", "precision")
 
 @dataclass(frozen=True, kw_only=True)
 class PicturesPlan(Plan):
-    """The plan of an audit of pictures."""
+    """The plan of an audit of pictures, or of the attack on one model of a transfer."""
 
     task: Task
     distance: Distance
@@ -58,6 +60,8 @@ class PicturesPlan(Plan):
     """By spec, in order."""
     levels: tuple[float, ...]
     """Budgets above 0, ascending."""
+    texts: tuple[str, ...]
+    """The same as they were written."""
     seed: int
     batch_size: int
     queries: int | None = None
@@ -71,93 +75,83 @@ def make_plan(call: Call) -> PicturesPlan:
         for name in names if given is not None else ():
             if getattr(given, name) != type(given).model_fields[name].default:
                 raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
-    check_norm(request.norm)
-    levels, texts = budgets_of(request.eps or BUDGETS[request.norm])
     plan: Plan = open_plan(call, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
         raise RequestError(f"models of masks or boxes are audited one by one, and {len(plan.models)} are named: call it for each")
     (model,) = plan.models.values()
-    first = plan.ids[:1].tolist()
-    task = open_task(plan.dataset, model, request.criterion, first, plan.device, single=False)
-    attacks = attacks_of(request.attack, task, request.norm)
-    names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
+    opened = plan_attack(plan, model, request, request.attack, request.criterion)
+    task, names = opened.task, plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
     facts = PicturesFacts(
-        task=task.kind,
-        criterion=task.text,
+        **task_facts(task),
         aims=list(task.aims),
-        attacks=list(attacks),
-        eps=list(levels),
-        eps_text=list(texts),
-        least_score=task.shown,
+        attacks=list(opened.attacks),
+        eps=list(opened.levels),
+        eps_text=list(opened.texts),
         names=[names[sample] for sample in plan.ids.tolist()],
     )
-    opened = {name: getattr(plan, name) for name in ("dataset", "selection", "ids", "labels", "device")}
+    return replace(opened, about={"checks": task.checks(plan.ids[:1].tolist())}, facts=facts)
+
+
+def plan_attack(
+    plan: Plan, model: Model, request: Any, attack: Sequence[str], criterion: str | None, usual: Mapping[str, str] = BUDGETS
+) -> PicturesPlan:
+    """The plan of the attacks on one model; `usual` are the budgets by norm where the request names none."""
+    if request.norm not in usual:
+        raise RequestError(f"pictures with masks or boxes are attacked in {' or '.join(usual)}, and norm is {request.norm}")
+    budgets = parse_eps(request.eps or usual[request.norm])
+    levels = tuple(value for value in budgets.values if value > 0)
+    if not levels:
+        raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write some, such as 4/255,8/255")
+    task = open_task(plan.dataset, model, criterion, plan.ids[:1].tolist(), plan.device, single=False)
+    distance = open_distance(request.norm)
     return PicturesPlan(
-        **opened,
-        models={task.model.name: task.model},
-        about={"checks": task.checks(first)},
-        facts=facts,
+        **request.settings(PicturesPlan) | vars(plan) | {"models": {model.name: task.model}},
         task=task,
-        distance=open_distance(request.norm),
-        attacks=attacks,
+        distance=distance,
+        attacks=dict(_attacks(attack, task, distance)),
         levels=levels,
-        seed=request.seed,
-        batch_size=request.batch_size,
-        queries=request.queries,
+        texts=budgets.texts[-len(levels) :],
     )
 
 
-def check_norm(norm: str) -> None:
-    """Refuse distances in which no attack on pictures is known."""
-    if norm not in BUDGETS:
-        raise RequestError(f"pictures with masks or boxes are attacked in {' or '.join(BUDGETS)}, and norm is {norm}")
+def task_facts(task: Task) -> dict[str, Any]:
+    """The fields of `TaskFacts`."""
+    return {"task": task.kind, "criterion": task.text, "least_score": task.shown}
 
 
-def budgets_of(text: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Budgets above 0, and as they were written."""
-    budgets = parse_eps(text)
-    levels = tuple(value for value in budgets.values if value > 0)
-    if not levels:
-        raise RequestError(f"{option('eps')} {text} names no budget above 0: write some, such as 4/255,8/255")
-    return levels, budgets.texts[-len(levels) :]
-
-
-def attacks_of(specs: tuple[str, ...], task: Task, norm: str) -> dict[str, Attack]:
+def _attacks(specs: Sequence[str], task: Task, distance: Distance) -> Iterator[tuple[str, Attack]]:
     """Attacks by the specs that name them, the usual ones of the task for `fast`."""
-    attacks: dict[str, Attack] = {}
     for spec in (task.usual_attack if spec in FAST else spec for spec in specs):
         name, _, options = plugins.parse(spec)
-        if name != SEA:
-            attacks[spec] = _attack(spec, task, norm)
-            continue
-        if unknown := set(options) - {"steps"}:
+        if ALIASES.get(name, name) in CASCADES:
+            raise RequestError(
+                f"{name} is a cascade for models that answer one class: take {SEA}, or attacks such as pgd or square"
+            )
+        if name == SEA and (unknown := set(options) - {"steps"}):
             raise RequestError(f"{spec!r} has the option {min(unknown)}: {SEA} has steps alone, those of each of its four losses")
         of_losses = [f"apgd-map?loss={loss}&steps={options.get('steps', SEA_STEPS)}" for loss in LOSSES]
-        attacks |= {of_loss: _attack(of_loss, task, norm) for of_loss in of_losses}
-    return attacks
-
-
-def _attack(spec: str, task: Task, norm: str) -> Attack:
-    name, _, options = plugins.parse(spec)
-    if ALIASES.get(name, name) in CASCADES:
-        raise RequestError(f"{name} is a cascade for models that answer one class: take {SEA}, or attacks such as pgd or square")
-    attack: Attack = plugins.build("attack", name, options)
-    if reason := skip_reason(Stage(name=spec, plugin=name, attack=attack), task.model, open_distance(norm)):
-        raise RequestError(f"{name} cannot attack {task.model.name}: {reason}; take {SEA}, pgd, square (by scores) or rlab")
-    return attack
+        for stage in build_stages(tuple(of_losses) if name == SEA else (spec,)):
+            if reason := skip_reason(stage, task.model, distance):
+                raise RequestError(
+                    f"{name} cannot attack {task.model.name}: {reason}; take {SEA}, pgd, square (by scores) or rlab"
+                )
+            yield stage.name, stage.attack
 
 
 def pieces(plan: PicturesPlan, call: Call) -> list[Piece]:
     """Groups of pictures."""
     return [
-        Piece(
-            name=f"pictures {start + 1} to {min(start + PIECE, len(plan.ids))} of {len(plan.ids)}",
-            make=partial(attack_pictures, plan, plan.ids[start : start + PIECE], inputs_path(start)),
-            files=(inputs_path(start),),
-        )
-        for start in range(0, len(plan.ids), PIECE)
+        Piece(name=name, make=partial(attack_pictures, plan, ids, inputs_path(start)), files=(inputs_path(start),))
+        for start, ids, name in groups(plan)
     ]
+
+
+def groups(plan: Plan) -> Iterator[tuple[int, Array, str]]:
+    """The place, the pictures and the name of each group."""
+    for start in range(0, len(plan.ids), PIECE):
+        ids = plan.ids[start : start + PIECE]
+        yield start, ids, f"pictures {start + 1} to {start + len(ids)} of {len(plan.ids)}"
 
 
 def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
@@ -165,10 +159,11 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
     (model,) = plan.models.values()
     task, samples = replace(plan.task, model=model), ids.tolist()
     x = plan.dataset.load(samples).to(plan.device)
-    searches = [_Search(plan, task, ids, x, aim) for aim in task.aims]
-    met = torch.stack([search.met for search in searches]).any(0)
-    columns = task.columns(searches[0].answers, samples, truth=True)
-    place = {"sample_id": ids, "aim": "", "attack": CLEAN, "eps": 0.0, "outcome": _outcomes(met)}
+    answers = task.ask(x, plan.batch_size)
+    searches = [_Search(plan, task, ids, x, answers, aim) for aim in task.aims]
+    met = torch.stack([search.met for search in searches]).any(0).cpu().numpy()
+    columns = task.columns(answers, samples, truth=True)
+    place = {"sample_id": ids, "aim": "", "attack": CLEAN, "eps": 0.0, "met": met}
     parts = [rows.build(Answers, len(ids), **place, distance=0.0, forwards=1, **columns)]
     arrays: dict[str, Tensor] = {}
     for search in searches:
@@ -181,48 +176,35 @@ def attack_pictures(plan: PicturesPlan, ids: Array, file: str) -> Answers:
     return rows.concatenate(parts)
 
 
-def _outcomes(met: Tensor) -> Array:
-    return np.where(met.cpu().numpy(), "met", "open")
-
-
 class _Search:
     """A group of pictures and the strongest input so far of each for one aim."""
 
-    def __init__(self, plan: PicturesPlan, task: Task, ids: Array, x: Tensor, aim: str) -> None:
+    def __init__(self, plan: PicturesPlan, task: Task, ids: Array, x: Tensor, answers: Tensor, aim: str) -> None:
         self.plan, self.task, self.ids, self.x, self.aim = plan, task, ids, x, aim
-        self.criterion = task.criterion(ids.tolist(), aim)
-        self.best, self.answers = x.clone(), task.ask(x, plan.batch_size)
-        self.margin = self.criterion.margin(self.answers, torch.zeros(len(ids), dtype=torch.int64, device=x.device), x)
+        self.criterion, self.y = task.criterion(ids.tolist(), aim), torch.zeros(len(ids), dtype=torch.int64, device=x.device)
+        self.best, self.margin = x.clone(), self.criterion.margin(answers, self.y, x)
         self.met = self.margin > 0
 
     def run(self) -> list[Answers]:
         """The rows of all budgets in rising order."""
-        parts: list[Answers] = []
-        for eps in self.plan.levels:
-            for name, attack in self.plan.attacks.items():
-                attackable = self.criterion.attackable
-                changed = (self.best != self.x).flatten(1).any(1)
-                finished, begun, fresh = (
-                    mask.nonzero()[:, 0]
-                    for mask in (attackable & self.met, attackable & ~self.met & changed, attackable & ~self.met & ~changed)
-                )
-                if len(finished):
-                    parts.append(self._rows(name, eps, finished, outcome="below", answer=""))
-                for index, start in ((fresh, None), (begun, self.best[begun])):
-                    if len(index):
-                        parts.append(self._attack(name, attack, eps, index, start))
+        parts = []
+        for eps, (name, attack) in product(self.plan.levels, self.plan.attacks.items()):
+            is_open, changed = self.criterion.attackable & ~self.met, (self.best != self.x).flatten(1).any(1)
+            fresh, begun = ((is_open & mask).nonzero()[:, 0] for mask in (~changed, changed))
+            for index, start in ((fresh, None), (begun, self.best[begun])):
+                if len(index):
+                    parts.append(self._attack(name, attack, eps, index, start))
         return parts
 
     def _attack(self, name: str, attack: Attack, eps: float, index: Tensor, start: Tensor | None) -> Answers:
         """Attack some of the pictures within a budget, from inputs within it; keep what is stronger, and return the rows."""
-        begin, x, plan = time.perf_counter(), self.x[index], self.plan
-        n, device = len(index), self.x.device
+        begin, x, plan, n = time.perf_counter(), self.x[index], self.plan, len(index)
         ledger = Ledger(
             self.task.model,
-            Batch(ids=torch.arange(n, device=device), x=x, y=torch.zeros(n, dtype=torch.int64, device=device), start=start),
+            Batch(ids=torch.arange(n, device=x.device), x=x, y=self.y[index], start=start),
             Threat(
                 distance=plan.distance,
-                eps=torch.full((n,), eps, device=device),
+                eps=torch.full((n,), eps, device=x.device),
                 domain=plan.dataset.domain,
                 criterion=self.criterion.select(index),
             ),
@@ -233,29 +215,28 @@ class _Search:
             reach=reach_of(attack, plan.distance.name),
             strongest=True,
         )
-        ids = torch.as_tensor(self.ids, device=device)[index]
+        samples = self.ids[index.cpu().numpy()]
         of_aim = name if len(self.task.aims) == 1 and self.task.kind == "segmentation" else f"{self.aim}/{name}"
-        attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(plan.seed, ids).fold(f"{of_aim} {eps!r}"))
+        streams = Streams.of(plan.seed, torch.as_tensor(samples, device=x.device))
+        attack(ledger.oracle(), ledger.batch, ledger.threat, streams.fold(f"{of_aim} {eps!r}"))
         fooled, margin = ledger.fooled, ledger.best.margin
         found = torch.where(per_sample(fooled, x), ledger.best.closest, ledger.best.strongest)
         seconds = (time.perf_counter() - begin) / n
         improved = margin > self.margin[index]
         self.best[index[improved]], self.margin[index[improved]] = found[improved], margin[improved]
         self.met[index] |= fooled
-        return self._rows(
-            name,
-            eps,
-            index,
-            outcome=_outcomes(fooled),
+        return rows.build(
+            Answers,
+            n,
+            sample_id=samples,
+            aim=self.aim,
+            attack=name,
+            eps=eps,
+            met=fooled.cpu().numpy(),
             margin=np.ma.masked_invalid(margin.double().cpu().numpy()),
             distance=size(plan.distance, found, x).double().cpu().numpy(),
             forwards=ledger.costs.forwards.cpu().numpy(),
             backwards=ledger.costs.backwards.cpu().numpy(),
-            first_success=np.ma.masked_equal(ledger.best.first_success.cpu().numpy(), 0),
             seconds=seconds,
-            **self.task.columns(self.task.ask(found, plan.batch_size), self.ids[index.cpu().numpy()].tolist()),
+            **self.task.columns(self.task.ask(found, plan.batch_size), samples.tolist()),
         )
-
-    def _rows(self, name: str, eps: float, index: Tensor, **columns: Any) -> Answers:
-        place = {"sample_id": self.ids[index.cpu().numpy()], "aim": self.aim, "attack": name, "eps": eps}
-        return rows.build(Answers, len(index), **place, **columns)
