@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import brinell
-from brinell.analysis.means import mean
+from brinell.analysis.means import Mean, mean, mean_difference
 from brinell.studies.explain import STUDY
 from brinell.studies.explain.result import values
 
@@ -152,6 +152,12 @@ def main() -> None:
             report(options, result, off_centre(masks))
 
 
+def difference(rows: Any, result: Any, method: str, measured: str) -> Mean | None:
+    """What the first method has more than this one, on the same samples; None of itself."""
+    first = result.methods[0].name
+    return None if method == first else mean_difference(values(rows, first, measured) - values(rows, method, measured))
+
+
 def report(options: Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
     rows = STUDY.resolve(STUDY.table).read(result.folder).rows
@@ -159,25 +165,24 @@ def report(options: Namespace, result: Any, off: np.ndarray) -> None:
     title = f"{options.network}, {source}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
     heads = "method, queries, Dice, IoU, pointing, Dice off centre, deletion, insertion, first minus this in Dice"
     table = measure.Table(title, heads)
-    differences = {pair.baseline: pair.difference for pair in result.pairs if pair.measure == "dice"}
     for method in [entry for entry in result.methods if entry.queries or entry.name.partition("?")[0] in ("centre", "random")]:
         cells = [format_mean(getattr(method, name)) for name in ("dice", "iou", "pointing")]
         cells += [
             format_mean(mean(values(rows, method.name, "dice")[off])),
             *(format_mean(getattr(method, name)) for name in ("deletion", "insertion")),
         ]
-        table.add(method.name, f"{method.queries:.0f}", *cells, format_mean(differences.get(method.name)))
+        table.add(method.name, f"{method.queries:.0f}", *cells, format_mean(difference(rows, result, method.name, "dice")))
 
 
 def followed(options: Namespace, result: Any) -> None:
     """The table without ground truth."""
     heads = "method, queries, seconds, deletion, insertion, first minus this in deletion, in insertion, faithful"
     table = measure.Table(f"{options.network}, photographs, {options.part}: {result.n} images", heads)
-    differences = {(pair.baseline, pair.measure): pair.difference for pair in result.pairs}
+    rows = STUDY.resolve(STUDY.table).read(result.folder).rows
     for method in [
         entry for entry in result.methods if entry.faithful is not None or entry.name.partition("?")[0] in ("centre", "random")
     ]:
-        paired = [format_mean(differences.get((method.name, measured))) for measured in ("deletion", "insertion")]
+        paired = [format_mean(difference(rows, result, method.name, measured)) for measured in ("deletion", "insertion")]
         faithful = {True: "yes", False: "no", None: ""}[method.faithful]
         figures = (f"{method.queries:.0f}", f"{method.seconds:.2f}", format_mean(method.deletion), format_mean(method.insertion))
         table.add(method.name, *figures, *paired, faithful)

@@ -9,7 +9,6 @@ from benchmarks.simulation import MEASURES, SAMPLES, Row, draw_errors, draw_unif
 from brinell.analysis.inference import Order, compare_groups, compare_rates, holm, order, significant
 from brinell.analysis.means import Mean, mean_difference, pseudo_values
 from brinell.analysis.proportions import mcnemar
-from brinell.analysis.ranks import spearman_test
 from brinell.analysis.standing import telling_budget
 from brinell.core.record import Array
 
@@ -46,12 +45,7 @@ def errors_of_explain(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             estimates = [mean_difference(gap, groups) for gap in gaps(9)]
             return any(map(significant, holm([_p(e) if e is not None and e.value > 0 else 1.0 for e in estimates])))
 
-        def above(groups: Array = groups) -> bool:
-            """Any method is above or below the reference."""
-            return any(map(significant, holm([_p(mean_difference(gap, groups)) for gap in gaps(9)])))
-
         yield Row("explain: a method is faithful (9 methods)", size, _rate_of(faithful, repetitions // 2))
-        yield Row("explain: above or below another (9 methods)", size, _rate_of(above, repetitions // 2))
 
 
 def errors_of_study(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -69,14 +63,6 @@ def errors_of_study(repetitions: int, rng: np.random.Generator) -> Iterator[Row]
         yield Row(
             "compare: a class loses most or least (10 classes)", f"{n} samples a class", _rate_of(classes, repetitions // 2)
         )
-    for n in (5, 6, 10, 20):
-
-        def correlated(n: int = n) -> bool:
-            figures = rng.normal(size=(3, n))
-            tests = [spearman_test(figures[0], figure, rng) for figure in figures[1:]]
-            return any(map(significant, holm([p for p in tests if p is not None])))
-
-        yield Row("compare: a figure goes with robustness (2 figures)", f"{n} models", _rate_of(correlated, repetitions))
 
 
 BUDGETS = np.linspace(0, 1, 6)

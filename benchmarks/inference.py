@@ -17,7 +17,6 @@ from benchmarks.simulation import MEASURES, SAMPLES, Row, draw_errors, draw_unif
 from brinell.analysis.auc import auc, auc_interval, pair_auc
 from brinell.analysis.inference import Order, compare_groups
 from brinell.analysis.means import mean, mean_difference, pseudo_values
-from brinell.analysis.ranks import spearman, spearman_interval
 from brinell.core.intervals import wilson
 from brinell.core.record import Array
 from brinell.rlab.ratios import ratio
@@ -93,20 +92,6 @@ def coverage_of_rates(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
             assert estimate is not None and estimate.interval is not None
             hits.append(estimate.interval.low <= truth <= estimate.interval.high)
         yield Row("rate over groups (pointing)", f"{groups} groups of 4", 100 * float(np.mean(hits)), conservative=True)
-
-
-def coverage_of_correlations(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Spearman's correlation over models, true values between 0 and 0.8."""
-    for n in (6, 8, 12, 20):
-        hits = []
-        for _ in range(repetitions):
-            pearson = rng.uniform(0.0, 0.8)
-            a = rng.normal(size=n)
-            b = pearson * a + np.sqrt(1 - pearson**2) * rng.normal(size=n)
-            value = spearman(a, b)
-            assert value is not None and (interval := spearman_interval(value, n)) is not None
-            hits.append(interval.low <= 6 / np.pi * np.arcsin(pearson / 2) <= interval.high)
-        yield Row("Spearman's correlation", f"{n} models", 100 * float(np.mean(hits)), conservative=n <= 8)
 
 
 def coverage_of_ratios(repetitions: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -191,7 +176,7 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
 def _holds(objects: Order, truth: Array) -> bool:
     """True if the intervals of all ranks hold the true ranks; of equal ones, each has all of their ranks."""
     for index, value in enumerate(truth):
-        place = objects.place(index)
+        place = objects.rank(index)
         if not place.low <= 1 + (truth > value).sum() + (truth == value).sum() - 1 or place.high < 1 + (truth > value).sum():
             return False
         if any(truth[i] <= value for i in objects.above(index)) or any(truth[i] >= value for i in objects.below(index)):
@@ -219,7 +204,6 @@ def coverage(repetitions: int, seed: int = 0) -> list[Row]:
     parts = (
         coverage_of_rates,
         coverage_of_means,
-        coverage_of_correlations,
         coverage_of_ratios,
         coverage_of_query_ratios,
         coverage_of_ranks,

@@ -121,7 +121,7 @@ def test_data_frames(result, monkeypatch):
     assert rows[rows.attack == "clean"].groupby("model").size().tolist() == [30, 30]
     rates = result.to_pandas("robust_accuracy")
     assert rates["0.3 k"].tolist() == [model.robust_accuracy[-1].k for model in result.models]
-    for table in ("per_class", "stages", "checks", "comparison", "distributions.csv", "total_drop"):
+    for table in ("per_class", "stages", "checks.csv"):
         assert isinstance(result.to_pandas(table), pandas.DataFrame)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(BrinellError, match=r"pandas is not installed, .*pip install 'brinell\[pandas\]'"):

@@ -33,7 +33,7 @@ def test_counts_by_hand_and_mirrored(two):
     assert (rate.low, rate.high) == pytest.approx(paired_difference(2, 1, 2, 1))
     assert rate.p == mcnemar(1, 2)
     assert [c.n for c in result.per_class] == [3, 3]
-    assert result.per_class[1].difference == pytest.approx([-1 / 3, -1 / 3, 0])
+    assert [rate.difference for rate in result.per_class[1].robust] == pytest.approx([-1 / 3, -1 / 3, 0])
     for p, q in zip(result.robust, mirrored.robust, strict=True):
         assert (p.difference, p.low, p.p) == pytest.approx((-q.difference, -q.high, q.p))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _lazy import library
-from brinell.analysis.inference import compare_groups, compare_rates, holm, order, significant
+from brinell.analysis.inference import Rank, compare_groups, compare_rates, holm, order, significant
 
 stats = library("scipy.stats")
 
@@ -31,13 +31,13 @@ def test_ranks_follow_from_the_pairs(seed, k):
     values, p = rng.integers(0, 4, k) / 3, rng.random((k, k)) ** 6
     objects = order(values, lambda i, j: p[i, j] if values[i] != values[j] else 1.0)
     for i in range(k):
-        rank, low, high = objects.place(i)
+        rank, low, high = objects.rank(i).model_dump().values()
         assert 1 <= low <= rank <= high <= k
         assert len(objects.above(i)) + len(objects.below(i)) + len(objects.rivals(i)) == k - 1
         assert all(i in objects.below(other) for other in objects.above(i))
         if len(objects.rivals(i)) == k - 1:
             assert (low, high) == (1, k)
-    assert sorted(objects.place(i).rank for i in range(k)) == sorted(
+    assert sorted(objects.rank(i).value for i in range(k)) == sorted(
         np.sum([values > v, 0.5 * (values == v)]) + 0.5 for v in values
     )
 
@@ -59,7 +59,7 @@ def test_classes_of_many_samples_are_told_apart():
     labels = np.repeat(np.arange(4), 50)
     objects = compare_groups(-np.isin(labels, (1, 3)).astype(float), labels, -1.0, 0.0)
     assert objects.above(1) == [0, 2] and objects.rivals(1) == [3]
-    assert objects.place(0) == (1.5, 1, 2) and objects.place(3) == (3.5, 3, 4)
+    assert objects.rank(0) == Rank(value=1.5, low=1, high=2) and objects.rank(3) == Rank(value=3.5, low=3, high=4)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brinell.analysis.masks import Lattice, Placement, Standing
+from brinell.analysis.masks import Placement, Standing
 
 LATTICES = [
     ((7,), (3,), (2,)),
@@ -37,12 +37,11 @@ def reference_slices(lengths, patch, stride):
 def test_masks_and_shares_are_those_of_the_places():
     rng = np.random.default_rng(0)
     for lengths, patch, stride in LATTICES:
-        lattice = Lattice(lengths=lengths, patch=patch, stride=stride)
         expected = reference_slices(lengths, patch, stride)
-        assert len(lattice.slices()) == len(expected) == np.prod(lattice.shape)
         chosen = sorted(rng.permutation(len(expected))[: rng.integers(0, len(expected) + 1)].tolist())
         standing = [Standing(patch=p, distortion=str(rng.choice(["noise", "blur"])), severity=1) for p in chosen]
-        placement = Placement(lattice=lattice, standing=tuple(standing))
+        placement = Placement.on({"shape": lengths, "patch": patch, "stride": stride}, tuple(standing))
+        assert len(placement.patches) == len(expected)
         mask = placement.mask()
         for place in itertools.product(*map(range, lengths)):
             covering = [index for index, each in enumerate(standing) if place in expected[each.patch]]

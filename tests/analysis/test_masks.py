@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from _helpers import Recorder, run_audit
-from brinell.analysis.masks import Lattice, Placement, Standing, placements_of, sensitivity
+from brinell.analysis.masks import Placement, Standing, placements_of
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
@@ -68,18 +68,6 @@ def test_the_mask_is_what_changed(tmp_path, image_run, kind):
         assert "severity" in example.legend[0][1]
 
 
-def test_the_map_knows_what_counts(tmp_path):
-    """Patch (1, 0) of nine is all that the answer depends on; of every sample that was played there is a map."""
-    run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), eps="0.01")
-    model, attack = stage(run)
-    maps = sensitivity(run, model, attack, [0, 1, 2, 9])
-    assert sorted(maps) == [0, 1, 2] and not placements_of(run, model, attack, [0, 1, 2])
-    for placement in maps.values():
-        assert placement.shape == (3, 3, 2) and placement.dtype == np.float32 and (placement >= 0).all()
-        assert np.unravel_index(placement.max(2).argmax(), (3, 3)) == (1, 0)
-    assert run.legend(model, attack)["distortions"] == ["brightness", "dead-pixel"]
-
-
 def test_other_attacks_say_nothing(tmp_path):
     x = np.full((2, 1, 6, 6), 0.45, dtype=np.float32)
     places = (slice(0, 2), slice(0, 2))
@@ -88,22 +76,18 @@ def test_other_attacks_say_nothing(tmp_path):
     )
     model, attack = stage(run)
     assert run.adversarial(model, attack, [0, 1]) and not run.extras(model, attack, [0, 1]) and not run.legend(model, attack)
-    assert placements_of(run, model, attack, [0, 1]) == sensitivity(run, model, attack, [0, 1]) == {}
+    assert placements_of(run, model, attack, [0, 1]) == {}
     assert all(not example.legend for _, example in examples(run, run.records(), model))
 
 
 def test_overlap_and_ragged_edges_by_hand():
     """Length 5, sides of 2 every 1... patches 0 and 1 overlap at place 1, which the lower number keeps; the last is cut off."""
-    over = Lattice(lengths=(5,), patch=(2,), stride=(1,))
-    placed_distortions = (
-        Standing(patch=0, distortion="a", severity=1),
-        Standing(patch=1, distortion="b", severity=2),
-    )
-    placement = Placement(lattice=over, standing=placed_distortions)
-    assert over.shape == (4,) and placement.mask().tolist() == [0, 0, 1, -1, -1]
+    standing = (Standing(patch=0, distortion="a", severity=1), Standing(patch=1, distortion="b", severity=2))
+    placement = Placement.on({"shape": (5,), "patch": (2,), "stride": (1,)}, standing)
+    assert len(placement.patches) == 4 and placement.mask().tolist() == [0, 0, 1, -1, -1]
     assert placement.share() == pytest.approx(0.6)
-    ragged = Lattice(lengths=(5, 3), patch=(2, 2), stride=(2, 2))
-    assert ragged.shape == (3, 2) and ragged.slices()[-1] == (slice(4, 5), slice(2, 3))
+    ragged = Placement.on({"shape": (5, 3), "patch": (2, 2), "stride": (2, 2)}, ())
+    assert len(ragged.patches) == 6 and ragged.patches[-1] == (slice(4, 5), slice(2, 3))
 
 
 def test_each_filter_has_its_colour(image_run):

@@ -33,7 +33,7 @@ def test_ignored_places_count_neither_way():
 def test_a_mask_is_perfect_for_itself_and_its_opposite_is_not():
     assert saliency.at_equal_area(TRUTH.astype(float), TRUTH) == (1.0, 1.0)
     assert saliency.at_equal_area(1.0 - TRUTH, TRUTH)[0] == 0.0
-    assert saliency.overlap(np.zeros(4, bool), np.zeros(4, np.uint8)) == (0.0, 0.0)
+    assert saliency.at_equal_area(np.zeros(4), np.zeros(4, np.uint8)) == (0.0, 0.0)
 
 
 def test_only_ranks_count():

@@ -39,7 +39,7 @@ def test_ranks_follow_from_the_corrected_tests_of_all_pairs():
             shown = [j for j in range(count) if j != i and p[max(i, j), min(i, j)] <= LEVEL]
             rank = result.rank(i)
             assert (rank.low, rank.high) == (1 + sum(rates[shown] > rates[i]), count - sum(rates[shown] < rates[i]))
-            assert rank.low <= rank.rank <= rank.high
+            assert rank.low <= rank.value <= rank.high
             assert set(result.rivals(i)) == {f"m{j}" for j in range(count) if j != i and j not in shown}
 
 

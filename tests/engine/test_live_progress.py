@@ -36,18 +36,18 @@ def audit(tmp_path, progress, **request):
 
 
 def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path):
-    """Two stages wait for alarms that never come and do not count; the third of four finds nobody near the boundary."""
+    """The number of a stage is its place in the plan, whose stages the page counts; two wait for alarms that never come."""
     attacks = ("fgsm", "pgd?steps=2", "bim?steps=2&within=0", "square?steps=9&when=masked", "apgd-ce?steps=9&when=random", "pgd")
     out, verbose_out = io.StringIO(), io.StringIO()
     audit(tmp_path / "a", LiveProgress(stream=out), attack=attacks)
     stages = [line.partition("recorder ")[2].partition(",")[0].partition(":")[0] for line in out.getvalue().splitlines()]
-    assert stages == ["clean", "checks", "1/4 FGSM", "2/4 PGD", "4/4 PGD"]
+    assert stages == ["clean", "checks", "1/6 FGSM", "2/6 PGD", "6/6 PGD"]
     audit(tmp_path / "b", LiveProgress(stream=verbose_out, verbose=True), attack=attacks)
     lines_ = [line for line in verbose_out.getvalue().splitlines() if line.endswith(": 0 samples, nothing to do")]
     assert [line.partition("recorder ")[2].partition(":")[0] for line in lines_] == [
-        "3/4 BIM, 2 steps",
-        "Square, 9 steps",
-        "APGD-CE, 9 steps",
+        "3/6 BIM, 2 steps",
+        "4/6 Square, 9 steps",
+        "5/6 APGD-CE, 9 steps",
     ]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 from PIL import Image
 
-from brinell.analysis.masks import Lattice, Placement, Standing
+from brinell.analysis.masks import Placement, Standing
 from brinell.reports import examples as shown
 from brinell.reports import pictures
 from brinell.store.run import Run
@@ -16,7 +16,7 @@ from brinell.store.run import Run
 DOMAIN = {"columns": [["age", 0.0, 100.0, False, []], ["<b>", -1.0, 1.0, False, []], ["job", 0.0, 1.0, True, ["cook"]]]}
 COLOURS = {"blur": (10, 20, 30), "fog": (200, 100, 0)}
 STANDING = tuple(Standing(patch=p, distortion=d, severity=s) for p, d, s in ((0, "fog", 1), (3, "blur", 4), (1, "fog", 3)))
-PLACEMENT = Placement(lattice=Lattice(lengths=(4, 4), patch=(2, 2), stride=(2, 2)), standing=STANDING)
+PLACEMENT = Placement.on({"shape": (4, 4), "patch": (2, 2), "stride": (2, 2)}, STANDING)
 
 
 def images(markup: str) -> list[np.ndarray]:
@@ -111,14 +111,11 @@ def test_masks_by_hand():
         expected = [(1 - density) * 255 * 0.62 + density * part for part in COLOURS[distortion]]
         assert np.allclose(pixels[row, column], expected, atol=0.51), (row, column)
     assert np.allclose(pixels[2:, :2], 255 * 0.62, atol=0.51)
-    lattice, fog = (
-        Lattice(lengths=(3, 2, 2), patch=(1, 2, 2), stride=(1, 2, 2)),
-        Standing(patch=1, distortion="fog", severity=5),
-    )
-    video = Placement(lattice=lattice, standing=(fog,))
+    fog = Standing(patch=1, distortion="fog", severity=5)
+    video = Placement.on({"shape": (3, 2, 2), "patch": (1, 2, 2), "stride": (1, 2, 2)}, (fog,))
     assert "1 patch, frame 2" in shown.draw_mask(video, np.zeros((3, 3, 2, 2)), COLOURS, 0.0, 1.0)
     assert shown.draw_mask(PLACEMENT, np.zeros(4), COLOURS, 0.0, 1.0) is None
-    spans = Placement(lattice=Lattice(lengths=(10,), patch=(2,), stride=(2,)), standing=(fog,))
+    spans = Placement.on({"shape": (10,), "patch": (2,), "stride": (2,)}, (fog,))
     markup = shown.draw_mask(spans, np.arange(10.0)[None], COLOURS, 0.0, 1.0)
     assert re.findall(r'<rect x="(.*?)" y="0" width="(.*?)".*?<title>(.*?)<', markup) == [("36.0", "36.0", "fog, severity 5")]
 

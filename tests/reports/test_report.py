@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from _browser import check_everywhere, chromium
 from _pages import page_faults
+from brinell.analysis.inference import Rank
 from brinell.analysis.robust_accuracy import rate
 from brinell.reports import html, markdown, numbers, terminal
 from brinell.reports.csv import csv_files, table_csv
@@ -26,7 +27,6 @@ from brinell.reports.values import (
     Note,
     Percent,
     Picture,
-    Place,
     Points,
     Prose,
     PValue,
@@ -116,8 +116,8 @@ def test_cells_are_written_once_and_alike():
         (Points(-0.21, -0.3, 0.0001), "−21.0", "−30.0 to 0.0"),
         (Measure(1.5, 1.2, 1.9, "dB"), "1.5 dB", "1.2 to 1.9"),
         (Measure(None), "–", ""),
-        (Place(1.5, 1, 3), "1.5 (1 to 3)", ""),
-        (Place(2.0, 2, 2), "2", ""),
+        (Rank(value=1.5, low=1, high=3), "1.5 (1 to 3)", ""),
+        (Rank(value=2.0, low=2, high=2), "2", ""),
         (PValue(1e-9), "< 0.0001", ""),
         (Seconds(90), "1.5 min", ""),
         (Detail(RATES[0], "fast"), "95.0 %", "83.5–98.6 %; fast"),

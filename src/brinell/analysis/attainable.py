@@ -6,11 +6,10 @@ study that corrects for a family of comparisons says so here, with the number of
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
-from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import compare_rates, significant
 from brinell.analysis.means import EXACT_GROUPS
 
@@ -20,37 +19,21 @@ MOST = 10**6
 """Largest number that `smallest_number` tries."""
 
 
-class Attainable(Result):
-    """A family of comparisons, and whether its number of samples suffices to show anything."""
+def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: SmallestP) -> str:
+    """Why no data can support a claim, and the remedy; empty if some can.
 
-    claim: str
-    """The claim, as it follows «no»: «method can be told from its controls»."""
-    comparisons: int
-    """Number of comparisons for which the p-values are corrected."""
-    unit: str
-    """What `n` counts."""
-    n: int
-    """Number of samples, groups of related samples, models or shuffles."""
-    needed: int
-    """Smallest number with which some data would support the claim."""
-    possible: bool
-    """False if `n` is below `needed`."""
-
-    def sentence(self) -> str:
-        """The claim that no data can support, and the remedy."""
-        count = "1 comparison needs" if self.comparisons == 1 else f"{self.comparisons} comparisons need"
-        return f"With {self.n} {self.unit} no {self.claim}: {count} at least {self.needed}. Take {self.needed} or more."
-
-
-def attainable(claim: str, comparisons: int, unit: str, n: int, smallest_p: SmallestP) -> Attainable:
-    """A family of `comparisons` of `n` samples each, of which none has a p-value below `smallest_p(n)`."""
+    Args:
+        claim: as it follows «no»: «method can be told from its controls».
+        comparisons: number of comparisons for which the p-values are corrected; without one nothing is claimed.
+        unit: what `n` counts.
+        n: number of samples, groups of related samples or models.
+        smallest_p: of one comparison.
+    """
     needed = smallest_number(comparisons, smallest_p)
-    return Attainable(claim=claim, comparisons=comparisons, unit=unit, n=n, needed=needed, possible=n >= needed)
-
-
-def sentences(families: Iterable[Attainable]) -> list[str]:
-    """A sentence for each family of which no data can support the claim."""
-    return [family.sentence() for family in families if not family.possible]
+    if not comparisons or n >= needed:
+        return ""
+    count = "1 comparison needs" if comparisons == 1 else f"{comparisons} comparisons need"
+    return f"With {n} {unit} no {claim}: {count} at least {needed}. Take {needed} or more."
 
 
 def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:

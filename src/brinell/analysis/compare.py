@@ -166,9 +166,7 @@ def pair(common: Common, first: int, second: int) -> CompareResult:
                 n=untouched.n,
                 clean=untouched,
                 p_clean=p,
-                difference=[rate.difference for rate in attacked],
-                low=[rate.low for rate in attacked],
-                high=[rate.high for rate in attacked],
+                robust=attacked,
             )
             for (label, untouched, *attacked), p in zip(classes, corrected, strict=True)
         ],

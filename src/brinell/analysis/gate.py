@@ -20,14 +20,6 @@ NAMES: dict[str, str] = {
 }
 """Metrics as a gate calls them."""
 METRICS = tuple(NAMES)
-CODES = {
-    "clean": "clean-accuracy",
-    "robust": "robust-accuracy",
-    "worst_class": "robust-accuracy-of-the-worst-class",
-    "certified": "certified-accuracy",
-    "unmet": "criterion-unmet",
-}
-"""The code of a check by its metric."""
 WITHOUT_SAMPLES = "classes-without-samples"
 """Code of the condition that each class has a sample, where the worst class is judged."""
 WARNING, COMPLETE, BASELINE = "no-warning-", "run-complete", "not-worse-than-the-baseline"
@@ -180,7 +172,7 @@ def against_thresholds(
 
 
 def _against_threshold(metric: str, name: str, rate: Rate | None, least: float, budgets: Sequence[str], eps: float) -> Check:
-    code = CODES[metric]
+    code = metric.replace("_", "-")
     if rate is None:
         text = f"the run has no eps {eps:g}, only {', '.join(budgets)}" if budgets else f"the run has no {NAMES[metric]}"
         return Check(code=code, name=name, passed=False, required=least, text=text)
@@ -264,7 +256,7 @@ def gate(
     counts = {check.code for check in not_made(result.checks)}
     codes = {check.code for check in result.checks}
     warnings = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in codes]
-    if result.classes_without_samples and any(check.code == CODES["worst_class"] for check in checks):
+    if result.classes_without_samples and any(check.code == "worst-class" for check in checks):
         problem = f"{result.classes_without_samples} of the classes have no sample, so that nothing is known about them"
         warnings.append(CheckResult(code=WITHOUT_SAMPLES, passed=False, text=problem))
     of_run = [check for check in result.checks if check.passed is not None or check.code in counts]

@@ -64,33 +64,22 @@ def not_made(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def caveat(checks: Sequence[CheckResult]) -> str | None:
-    """How many checks failed or were not made, and which; None where every check that counts was made and passed."""
-    failed, missing = [check for check in checks if check.passed is False], not_made(checks)
-    if not failed and not missing:
-        return None
-    if not failed and len(missing) == len(NEEDED):
-        return "no checks were made"
-    parts = list[str]()
-    for group, verb in ((failed, "failed"), (missing, "could not be made")):
-        if group:
-            number = f"{len(group)}" if parts else f"{len(group)} check{'s' * (len(group) > 1)}"
-            parts.append(f"{number} {verb} ({join_codes([check.code for check in group])})")
-    return ", ".join(parts)
+    """The summary of checks of which one failed, or one that counts was not made; None otherwise."""
+    return summary(checks) if not_made(checks) or any(check.passed is False for check in checks) else None
 
 
 def summary(checks: Sequence[CheckResult]) -> str:
-    """One sentence on all checks: how many passed, failed and were not made, and why."""
-    failed = [check.code for check in checks if check.passed is False]
-    missing = [check for check in checks if check.passed is None]
-    parts = [f"{sum(check.passed is True for check in checks)} checks passed"]
+    """How many checks passed, failed and were not made, which failed, and why others were not made."""
+    failed, missing = ([check for check in checks if check.passed is state] for state in (False, None))
+    passed = len(checks) - len(failed) - len(missing)
+    parts = [f"{passed} check{'s' * (passed != 1)} passed"]
     if failed:
-        parts.append(f"{len(failed)} failed ({join_codes(failed)})")
+        parts.append(f"{len(failed)} failed ({join_codes([check.code for check in failed])})")
     if missing:
         reasons = list(dict.fromkeys(check.reason for check in missing))
-        verb = "was" if len(missing) == 1 else "were"
-        more = f"; {len(reasons) - 1} more reason{'s' * (len(reasons) > 2)}" if reasons[1:] else ""
-        parts.append(f"{len(missing)} {verb} not made: {reasons[0]}{more}")
-    return f"{', '.join(parts)}."
+        more = f", or for {len(reasons) - 1} other reason{'s' * (len(reasons) > 2)}" if reasons[1:] else ""
+        parts.append(f"{len(missing)} not made: {reasons[0]}{more}")
+    return ", ".join(parts)
 
 
 def join_codes(codes: Sequence[str]) -> str:
@@ -117,7 +106,7 @@ def _without_gradients(manifest: Mapping[str, Any], model: str) -> str:
     access = next((str(entry["access"]) for entry in manifest["models"] if entry["name"] == model), "gradients")
     if access != "gradients":
         return f"the model gives {access} only, so no attack follows gradients: audit the network that it was made from as well"
-    return "no attack with gradients ran: add one, such as apgd-ce"
+    return "it takes an attack with gradients, such as apgd-ce"
 
 
 def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: str) -> str:
@@ -130,7 +119,7 @@ def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: st
     if any(kind != "gradients" for kind in access[access.index("gradients") :]):
         return ""
     if all(kind == "gradients" for kind in access):
-        return "no attack without gradients ran: add one after those with gradients, such as square"
+        return "it takes an attack without gradients, such as square, after those with gradients"
     return "the attacks without gradients ran before those with gradients: name them after those"
 
 
@@ -196,9 +185,8 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     if not len(robust):
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=NO_ROBUST_SAMPLE)
     if not len(gains):
-        few = _without_gradients(manifest, model) or "it takes two gradient attacks on one loss, one after the other"
-        is_repeated = len(set(stages.values())) < len(stages)
-        return _not_made(Code.INCOMPLETE, "no robust sample was attacked by two of them" if is_repeated else few)
+        few = "it takes two gradient attacks on one loss, one after the other, on a robust sample"
+        return _not_made(Code.INCOMPLETE, _without_gradients(manifest, model) or few)
     k, n = int((gains > RISING).sum()), len(gains)
     observation = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
     bad = "more steps or restarts would come nearer still, and the robust accuracy is too high"

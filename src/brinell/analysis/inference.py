@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from brinell.analysis.folder_result import Result
 from brinell.core.record import Array
 
 LEVEL = 0.05
@@ -30,12 +31,15 @@ def holm(p_values: Sequence[float] | Array) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-class Place(NamedTuple):
-    """Rank of an object, 1 for the largest value, with its simultaneous interval. Equal values share their mean rank."""
+class Rank(Result):
+    """A rank, 1 for the largest value, with its simultaneous interval. Equal values share their mean rank."""
 
-    rank: float
+    value: float
+    """The rank on these samples."""
     low: int
+    """1 + the number of those that are shown to be ahead."""
     high: int
+    """The number of all less those that are shown to be behind."""
 
 
 class Order(NamedTuple):
@@ -62,11 +66,11 @@ class Order(NamedTuple):
         decided = {index, *self.above(index), *self.below(index)}
         return [i for i in range(len(self.values)) if i not in decided]
 
-    def place(self, index: int) -> Place:
+    def rank(self, index: int) -> Rank:
         """Rank of an object."""
-        value = self.values[index]
-        rank = float((self.values > value).sum() + ((self.values == value).sum() + 1) / 2)
-        return Place(rank, 1 + len(self.above(index)), len(self.values) - len(self.below(index)))
+        ahead, tied = (self.values > self.values[index]).sum(), (self.values == self.values[index]).sum()
+        low, high = 1 + len(self.above(index)), len(self.values) - len(self.below(index))
+        return Rank(value=float(ahead + (tied + 1) / 2), low=low, high=high)
 
 
 def order(values: Sequence[float] | Array, compare: Callable[[int, int], float]) -> Order:

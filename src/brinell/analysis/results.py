@@ -14,29 +14,8 @@ ACCURACY = "accuracy"
 """The quantity of most rates."""
 
 
-class Rate(Result):
-    """A proportion with its 95 % Wilson interval and its denominator."""
-
-    eps: float
-    """Budget, in the units of the data; 0 is the clean input."""
-    value: float | None
-    """`k` / `n`; null where `n` is 0."""
-    low: float | None
-    """Lower end of the interval."""
-    high: float | None
-    """Upper end of the interval."""
-    n: int
-    """Samples judged: the denominator, those that were wrong from the start included."""
-    k: int
-    """Samples among them that count as right: classified correctly, or robust at `eps`."""
-    missing: int = 0
-    """Samples that could not be judged here and are in neither `k` nor `n`."""
-    quantity: str = Field(default=ACCURACY, exclude_if=lambda quantity: quantity == ACCURACY)
-    """Name of what is counted; left out of the JSON where it is accuracy, clean or robust."""
-
-
 class Share(Result):
-    """A proportion of something other than a rate at an eps, with its 95 % Wilson interval and its denominator."""
+    """A proportion with its 95 % Wilson interval and its denominator."""
 
     k: int
     """How many."""
@@ -48,6 +27,17 @@ class Share(Result):
     """Lower end of the interval."""
     high: float | None
     """Upper end of the interval."""
+
+
+class Rate(Share):
+    """The share of samples that count as right, classified correctly or robust at `eps`, among all that were judged."""
+
+    eps: float
+    """Budget, in the units of the data; 0 is the clean input."""
+    missing: int = 0
+    """Samples that could not be judged here and are in neither `k` nor `n`."""
+    quantity: str = Field(default=ACCURACY, exclude_if=lambda quantity: quantity == ACCURACY)
+    """Name of what is counted; left out of the JSON where it is accuracy, clean or robust."""
 
 
 class OfClass(Result):
@@ -107,27 +97,10 @@ class StageResult(Result):
     """Robust accuracy after this stage at each eps; empty where the stage was skipped."""
     broken: list[int]
     """Samples that this stage was the first to break, at each eps."""
+    median_queries: float | None
+    """Median of the forward evaluations until the stage first broke a sample, over those that it broke; null for none."""
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
-
-
-class Distribution(Result):
-    """Quantiles of a per-sample cost of breaking the model, in which a robust sample counts as infinity."""
-
-    of: str
-    """What is measured: `distance` or `queries`."""
-    attack: str | None
-    """The stage, or null for the smallest over all stages."""
-    successes: int
-    """Samples with a success."""
-    robust: int
-    """Samples without one, counted as infinity."""
-    q10: float | None
-    """The tenth part most easily broken lies at or below this; null where it is infinite, or without samples."""
-    median: float | None
-    """Median; null where it is infinite (half or more are robust), or without samples."""
-    q90: float | None
-    """Nine tenths lie at or below this; null where it is infinite, or without samples."""
 
 
 class WarningResult(Result):
@@ -252,8 +225,6 @@ class ModelResult(ClaimingResult):
     """Mean over the classes of `total_drop`."""
     stages: list[StageResult]
     """The attacks, in order."""
-    distributions: list[Distribution]
-    """Distance and queries at success."""
     remarks: list[RemarkResult]
     """Remarks of attacks on their own run; they do not affect a gate."""
     seconds: float | None
@@ -276,13 +247,6 @@ class ModelResult(ClaimingResult):
     """Detectors in front of the model; left out without `--detector`."""
 
 
-class ClassMean(OfClass):
-    """One class over several models."""
-
-    mean_drop: float | None
-    """Mean over the models of `total_drop`."""
-
-
 class AuditResult(ClaimingResult):
     """All models of one run side by side."""
 
@@ -296,8 +260,6 @@ class AuditResult(ClaimingResult):
     """True if the figures of every model are complete."""
     models: list[ModelResult]
     """One entry per model, in the order of the request."""
-    mean_drop_per_class: list[ClassMean]
-    """For each class, the mean over the models."""
     warnings: list[WarningResult]
     """All warnings of the run."""
 
@@ -353,12 +315,8 @@ class ClassComparison(OfClass):
     """Both models on untouched inputs."""
     p_clean: float
     """The p-value of `clean`, corrected for the number of classes (Holm)."""
-    difference: list[float]
-    """A minus B at each eps."""
-    low: list[float]
-    """Lower ends of the 95 % intervals."""
-    high: list[float]
-    """Upper ends."""
+    robust: list[PairedRate]
+    """The same at each eps."""
 
 
 class CompareResult(Result):

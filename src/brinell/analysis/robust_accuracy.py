@@ -18,12 +18,10 @@ from brinell.analysis.curve import (
     stage_title,
     worst_case,
 )
-from brinell.analysis.distributions import distance_at_success, queries_to_success
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
     ACCURACY,
     AuditResult,
-    ClassMean,
     ClassResult,
     ModelResult,
     Rate,
@@ -44,21 +42,11 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
     The `records` hold the rows of all models; `run` is the folder, as it is to be named.
     """
     models = [summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]]
-    classes = {c.class_: c.name for model in models for c in model.per_class}
-    by_class = [
-        ClassMean(
-            class_=index,
-            name=classes[index],
-            mean_drop=mean([c.total_drop for model in models for c in model.per_class if c.class_ == index]),
-        )
-        for index in sorted(classes)
-    ]
     return AuditResult(
         run=run,
         n=int(manifest["data"]["n"]),
         complete=all(model.complete for model in models),
         models=models,
-        mean_drop_per_class=by_class,
         warnings=[*warnings_of(manifest), *(w for m in models for w in m.warnings if w not in warnings_of(manifest))],
     )
 
@@ -78,7 +66,6 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     gaps = clean.missing + sum(rate.missing for rate in robust)
     checks = checks_of(records, manifest, model)
     warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-    active = [cells.stages[i] for i in ran(cells)]
     stages = stage_results(records, manifest, cells, unseen, quantity)
     is_left_out = threshold is not None and manifest["criterion"].get("wrong_class") is not None
     eps_text = [str(text) for text in manifest["eps_text"]]
@@ -104,8 +91,6 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0),
         mean_drop=mean([c.total_drop for c in classes]),
         stages=stages,
-        distributions=[distance_at_success(records, cells, str(manifest["distance"]))]
-        + [queries_to_success(records, cells, stage) for stage in active],
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
             for stage, texts in manifest.get("remarks", {}).get(model, {}).items()
@@ -270,6 +255,7 @@ def stage_results(
         curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen, quantity)
         last = rates(before[:, -1:], [0.0])[0].value
         accuracy = curve[-1].value if curve else None
+        queries = np.ma.compressed(records.queries_to_success[rows])
         broken = [0] * len(cells.eps) if after is None else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]
         results.append(
             StageResult(
@@ -284,6 +270,7 @@ def stage_results(
                 seconds=math.fsum(records.seconds[rows]),  # to the last bit, whatever the order of the rows
                 curve=curve,
                 broken=broken,
+                median_queries=float(np.median(queries)) if len(queries) else None,
                 skipped=None if i in counted else reasons.get(stage, "the attack cannot run on this model"),
             )
         )

@@ -26,17 +26,12 @@ def without_ignored(values: Array, truth: Array) -> tuple[Array, Array]:
     return values[counts], truth[counts] == 1
 
 
-def overlap(mask: Array, truth: Array) -> tuple[float, float]:
-    """Dice and intersection over union of a binary mask with the object; both 0 where both are empty."""
-    mask, object_ = without_ignored(mask, truth)
-    intersection, union = int((mask & object_).sum()), int((mask | object_).sum())
-    return (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
-
-
 def at_equal_area(values: Array, truth: Array) -> tuple[float, float]:
     """Dice and intersection over union of the places that the map holds largest, as many as the object has."""
     values, object_ = without_ignored(values, truth)
-    return overlap(largest(values, int(object_.sum())), object_.astype(np.uint8))
+    mask = largest(values, int(object_.sum()))
+    intersection, union = int((mask & object_).sum()), int((mask | object_).sum())
+    return (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
 
 
 def pointing(values: Array, truth: Array) -> bool:

@@ -11,23 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from brinell.analysis.curve import RIGHT, WRONG
-from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import Order, holm
+from brinell.analysis.inference import Order, Rank, holm
 from brinell.core.record import Array
 
 TELLING = 0.1
 """Share of the clean accuracy that models keep on average at the budget at which they are compared by default."""
-
-
-class Rank(Result):
-    """A rank with its interval; 1 is the most robust, and equal figures share the mean of their ranks."""
-
-    rank: float
-    """The rank on these samples."""
-    low: int
-    """1 + the number of those that are shown to be ahead."""
-    high: int
-    """The number of all less those that are shown to be behind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +34,7 @@ class Standing:
 
     def rank(self, model: int) -> Rank:
         """Rank of a model at the compared budget."""
-        place = self.orders[self.at].place(model)
-        return Rank(rank=place.rank, low=place.low, high=place.high)
+        return self.orders[self.at].rank(model)
 
     def rivals(self, model: int) -> list[str]:
         """Names of the models that are not shown to differ from this one at the compared budget."""

@@ -49,8 +49,8 @@ class LiveProgress:
         self._live = self._console.is_terminal and not self._console.is_jupyter and not quiet
         title = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         note = TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True))
-        bar = [BarColumn(bar_width=12)] if self._console.width >= 100 else []
-        self._bar = Progress(*(title, *bar, note), console=self._console, transient=True, expand=True, disable=not self._live)
+        bar = BarColumn(bar_width=12 if self._console.width >= 100 else 8)
+        self._bar = Progress(title, bar, note, console=self._console, transient=True, expand=True, disable=not self._live)
         self._task = self._bar.add_task("", total=None, note="")
         self._stage = _Stage()
         self._passes = self._of_model = 0
@@ -109,7 +109,7 @@ class LiveProgress:
         now, stage = time.monotonic(), self._stage
         self._refreshed = now
         note = f"{stage.open_samples:,} open" if self._robust is None else f"{self._robust:,} robust"
-        if stage.passes:
+        if stage.passes and (self._console.width >= 100 or not self._live):
             note += f", {stage.passes / max(stage.seconds(), 1e-9):,.0f} passes/s"
         done, total = self._passes + stage.passes, None
         if self._forecast is not None and done:

@@ -158,11 +158,10 @@ class ModelAudit:
     def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
         """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""
         stages, names = self.plan.stages, [source.name for source in self.plan.models]
-        expected = [one for one in stages if one.name not in self.source.skipped and not self.checks.waits(one)]
-        later = [one for one in expected if stages.index(one) > stages.index(stage)]
-        place = f"{len(expected) - len(later)}/{len(expected)} " if stage in expected else ""
+        number = stages.index(stage) + 1
+        later = [one for one in stages[number:] if one.name not in self.source.skipped and not self.checks.waits(one)]
         passes = samples * sum(self.plan.cost_once(self.source, stage))
-        self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, passes)
+        self.progress.stage(self.source.name, f"{number}/{len(stages)} {stage.short or stage.name}", samples, passes)
         # The forecast takes the samples that are near the boundary now for those that later stages will find there.
         current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)

@@ -5,9 +5,10 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from brinell.analysis.inference import Rank
 from brinell.core.outward import cell as safe_cell
 from brinell.reports.numbers import is_proportion
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Place, Points, PValue, Report, Seconds, Table
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 
@@ -51,7 +52,7 @@ def _parts(cells: Iterable[Any]) -> tuple[str, ...]:
     kinds = [value.value if isinstance(value, Detail) else value for value in cells]
     if any(is_proportion(value) for value in kinds):
         return COUNTED
-    return MEASURED if any(isinstance(value, Percent | Points | Measure | Place) for value in kinds) else ("",)
+    return MEASURED if any(isinstance(value, Percent | Points | Measure | Rank) for value in kinds) else ("",)
 
 
 def _value(cell: Any, part: str) -> Any:

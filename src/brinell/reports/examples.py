@@ -206,10 +206,8 @@ def _mask(
     for name, levels in sorted(severities.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         levels_text = JOINED_DASH.join(map(str, sorted({min(levels), max(levels)})))
         legend.append((f"rgb{colours[name]}", f"{name} on {counted(len(levels), 'patch', 'patches')}, severity {levels_text}"))
-    patches = math.prod(placement.lattice.shape)
-    parts = [
-        f"{whole(len(placement.standing))} of {counted(patches, 'patch', 'patches')}, {percent(placement.share())} of the input"
-    ]
+    patches = counted(len(placement.patches), "patch", "patches")
+    parts = [f"{whole(len(placement.standing))} of {patches}, {percent(placement.share())} of the input"]
     if run.manifest["distance"] != "l2":
         parts.append(f"L2 {short(float(records.l2[row]))}")
     queries = records.queries_to_success[row]

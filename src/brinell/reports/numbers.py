@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Place, Points, PValue, Seconds, Span
+from brinell.analysis.inference import Rank
+from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Seconds, Span
 
 NONE = "–"
 NBSP, THIN = "\u00a0", "\u202f"
@@ -108,7 +109,7 @@ def main_text(value: Any) -> str:
             return points(value.value)
         case Measure():
             return short(value.value) + (f"{NBSP}{value.unit}" if value.unit and value.value is not None else "")
-        case Place():
+        case Rank():
             return short(value.value) + (f" ({value.low} to {value.high})" if value.low < value.high else "")
         case Span():
             return interval(value.low, value.high)
@@ -129,7 +130,7 @@ def detail_text(value: Any) -> str:
     """The small text below a cell: an interval, or the text of a `Detail`; empty for none."""
     if isinstance(value, Detail):
         return "; ".join(filter(None, (detail_text(value.value), value.text)))
-    if value is None or isinstance(value, Place | Span) or not hasattr(value, "low") or value.low is None or value.high is None:
+    if value is None or isinstance(value, Rank | Span) or not hasattr(value, "low") or value.low is None or value.high is None:
         return ""
     if isinstance(value, Points):
         return f"{points(value.low)} to {points(value.high)}"

@@ -33,9 +33,12 @@ def _leaders(standing: Standing) -> str:
             f"{listed([standing.names[rival] for rival in rivals])} may be as robust."
         )
     verb = "is" if len(leaders) == 1 else "are"
+    others = [name for model, name in enumerate(standing.names) if model not in leaders]
+    if not others:
+        return f"{names}, the only model, has a robust accuracy of {value} at {text}."
+    rest, correction = ("each other model", ", corrected for all pairs") if others[1:] else (others[0], "")
     return (
-        f"{names} {verb} the most robust at {text}, with {value}: each other model is shown to be less robust (McNemar's test, "
-        "corrected for all pairs)."
+        f"{names} {verb} the most robust at {text}, with {value}: {rest} is shown to be less robust (McNemar's test{correction})."
     )
 
 

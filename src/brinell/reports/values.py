@@ -40,15 +40,6 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A rank with its interval."""
-
-    value: float
-    low: int
-    high: int
-
-
-@dataclass(frozen=True)
 class Span:
     """The room between two shares, from 0 to 1, drawn as a bar: proven below, attacked above."""
 

@@ -70,7 +70,7 @@ def test_only_what_was_verified_is_combined_and_ranked():
             ranked = [entry for entry in task.entries if entry.rank is not None]
             assert task.entries[: len(ranked)] == ranked and (task.standing is None) == (not ranked)
             values = [entry.robust.value for entry in ranked]
-            assert values == sorted(values, reverse=True) and sum(entry.rank.rank for entry in ranked) == sum(
+            assert values == sorted(values, reverse=True) and sum(entry.rank.value for entry in ranked) == sum(
                 range(len(ranked) + 1)
             )
             claims = sum(not entry.figures.verified for entry in task.entries)
@@ -93,7 +93,7 @@ def test_ranks_use_the_samples_that_both_have():
     shared = np.stack([np.array(f.states)[:, 1] for f in two])
     p = order_models(np.stack([shared[0, 30:], shared[1, :30]])).p[0, 1]
     (task, _) = arrange(two)
-    assert task.standing.orders[0].p[0, 1] == p < 0.05 and [e.rank.rank for e in task.entries] == [1, 2]
+    assert task.standing.orders[0].p[0, 1] == p < 0.05 and [e.rank.value for e in task.entries] == [1, 2]
 
 
 def test_a_slug_is_plain_and_short():

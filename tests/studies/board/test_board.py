@@ -61,7 +61,7 @@ def test_figures_are_those_of_the_runs_and_ranks_those_of_a_comparison(runs, sit
     for model in compared.models:
         row = shares[model.model, str(model.robust[-1].k), str(model.robust[-1].n)]
         rank = [float(row[name]) for name in ("rank", "rank low", "rank high")]
-        assert rank == [model.rank.rank, model.rank.low, model.rank.high]
+        assert rank == [model.rank.value, model.rank.low, model.rank.high]
     certified = max(brinell.open(runs / "proofs").certified, key=lambda rate: rate.eps)
     assert certified.value in [float(row["proven"]) for row in rows_of(folder) if row["proven"]]
 

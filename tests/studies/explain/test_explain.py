@@ -119,10 +119,6 @@ def test_controls_are_computed_from_the_maps(result):
     assert names[:3] == [METHODS[0], METHODS[0] + BLURRED, METHODS[0] + INVERSE] and "random" + INVERSE not in names
     plain, inverse = (values(table.rows, name, "insertion") for name in (names[0], names[2]))
     assert (plain >= inverse).all()
-    assert {pair.baseline for pair in result.pairs} == set(names[1:])
-    pair = next(candidate for candidate in result.pairs if candidate.baseline == "random" and candidate.measure == "dice")
-    difference = values(table.rows, METHODS[0], "dice") - values(table.rows, "random", "dice")
-    assert pair.difference.value == pytest.approx(np.nanmean(difference)) and pair.difference.low > 0
 
 
 def test_every_figure_can_be_computed_from_the_rows(result):

@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 from brinell.analysis.gate import Check, GateResult
 from brinell.studies.gate.formats import junit
 
-ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}
+ROBUST = {"code": "robust", "passed": False, "required": 0.6}
 RESULT = GateResult(
     run="runs/a b",
     passed=False,

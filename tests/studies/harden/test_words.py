@@ -40,7 +40,7 @@ def classes(**by_class):
     """The comparison of each class by its clean accuracy only."""
     corrected = holm([pair.p for pair in by_class.values()])
     return [
-        ClassComparison(class_=index, name=name, n=pair.n, clean=pair, p_clean=p, difference=[], low=[], high=[])
+        ClassComparison(class_=index, name=name, n=pair.n, clean=pair, p_clean=p, robust=[])
         for index, ((name, pair), p) in enumerate(zip(by_class.items(), corrected, strict=True))
     ]
 
@@ -91,7 +91,8 @@ def test_changes_that_are_significant_are_counted_and_named():
         text = generalisation(found)
         assert (text == "") == (not unseen)
         if unseen:
-            assert f"significantly better in {len(better)} and worse in {len(worse)}" in text
+            assert (f"significantly better in {len(better)} and worse in {len(worse)}" in text) == bool(better or worse)
+            assert ("not shown to be better or worse" in text) == (not better and not worse)
             assert ("does not generalise" in text) == bool(worse) and all(row.name in text for row in (worse or better)[:3])
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from brinell.analysis.compare import paired
 from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
 from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
@@ -65,8 +63,6 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
             gallery,
             audit.stages_table(),
             audit.checks_table(),
-            *audit.pairs(),
-            audit.effort(),
             v.Prose(title="Definitions", sentences=DEFINITIONS),
         ],
         notes=sorted(audit.notes(), key=lambda note: ("stop", "warn", "note").index(note.level)),
@@ -278,7 +274,7 @@ class AuditReport:
         )
 
     def class_tables(self, anchors: Mapping[tuple[int, int], str]) -> Iterator[v.Table]:
-        """Classes by budget, the weakest first; of several models also by model, at one budget; and the drops as a file."""
+        """Classes by budget, the weakest first; of several models also by model, at one budget."""
         models, first = self.models, self.first
         by_class: dict[int, dict[int, ClassResult]] = {}
         for number, model in enumerate(models):
@@ -317,15 +313,6 @@ class AuditReport:
         else:
             yield table(ends, title="Class by class")
             yield table(order, title="All classes", name="per_class", page=False)
-        drops = [[model.model, c.class_, c.name, c.n, v.Points(c.total_drop)] for model in models for c in model.per_class]
-        drops += [[model.model, None, "mean over classes", model.n, v.Points(model.mean_drop)] for model in models]
-        if self.several:
-            drops += [
-                ["mean over models", c.class_, c.name, None, v.Points(c.mean_drop)] for c in self.result.mean_drop_per_class
-            ]
-        yield v.Table(
-            title="Drops", columns=["model", "class", "name", "n", "total drop"], rows=drops, name="total_drop", page=False
-        )
 
     def gallery(self) -> tuple[dict[tuple[int, int], str], v.Gallery]:
         """By model and class the anchor of the first example; the examples, the first of each model before the others."""
@@ -340,7 +327,7 @@ class AuditReport:
         text = "The closest of each class, among the samples whose clean input the run keeps. "
         text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
         if not shown:
-            successes = any(model.distributions[0].successes for model in self.models)
+            successes = any(sum(stage.broken) for model in self.models for stage in model.stages)
             text = "No kept sample was broken; the others are in arrays/." if successes else "No adversarial input was found."
         return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
 
@@ -356,19 +343,17 @@ class AuditReport:
                 after = stage.curve[self.at].value if stage.curve else None
                 name = v.Detail(stage.label, stage.kept_to)
                 figures = [v.Percent(after), v.Points(minus(after, before)), sum(stage.broken[self.at : self.at + 1])]
-                costs = [stage.forwards, stage.backwards, v.Seconds(stage.seconds)]
+                costs = [stage.median_queries, stage.forwards, stage.backwards, v.Seconds(stage.seconds)]
                 rows.append(self.labelled(model, name, *figures, *costs))
                 before = before if after is None else after
         rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
-        budget = self.first.eps_text[self.at]
-        return v.Table(
-            title="The attacks, stage by stage",
-            columns=self.columns("after", self.quantity, "change, points", "broken first", "forwards", "backwards", "seconds"),
-            rows=rows,
-            name="stages",
-            text=f"Each attack runs on what those before left. Figures at {budget}; costs over all budgets.{rest}",
-            folded=True,
+        text = (
+            f"Each attack runs on what those before left. Figures at {self.first.eps_text[self.at]}; the median of the queries "
         )
+        text += f"is over the samples that it broke, costs are over all budgets.{rest}"
+        figures = ("change, points", "broken first", "queries, median", "forwards", "backwards", "seconds")
+        columns = self.columns("after", self.quantity, *figures)
+        return v.Table(title="The attacks, stage by stage", columns=columns, rows=rows, name="stages", text=text, folded=True)
 
     def checks_table(self) -> v.Table:
         """Every check, the failed ones first."""
@@ -386,39 +371,6 @@ class AuditReport:
         return v.Table(
             title="Checks for a figure that is too good", columns=columns, rows=rows, name="checks", text=text, folded=True
         )
-
-    def pairs(self) -> Iterator[v.Table]:
-        """Each two models at each budget, paired."""
-        if not self.standing or not self.several:
-            return
-        rows: list[list[v.Cell]] = []
-        for i, j in combinations(range(len(self.robust)), 2):
-            for budget, text in enumerate(self.texts):
-                pair = paired(self.robust[i][:, budget], self.robust[j][:, budget], 0.0)
-                p, change = self.standing.orders[budget].p[i, j], v.Points(pair.difference, pair.low, pair.high)
-                names = [self.models[number].model for number in (i, j)]
-                rows.append([*names, text, change, pair.only_a, pair.only_b, v.PValue(float(p))])
-        text = "On the same samples, in points; p of McNemar's exact test, corrected for all pairs of a budget (Holm)."
-        columns = ["A", "B", "eps", "A − B", "only A robust", "only B robust", "p"]
-        yield v.Table(
-            title="Model against model", columns=columns, rows=rows, name="comparison", text=text, folded=True, filter=True
-        )
-
-    def effort(self) -> v.Table:
-        """How far and how many queries it took to break samples."""
-        rows = list[list[v.Cell]]()
-        for model in self.models:
-            titles = {stage.attack: stage.title for stage in model.stages}
-            for d in model.distributions:
-                if d.of == "distance" or d.successes:
-                    quantiles = ["infinite" if q is None and d.robust else q for q in (d.q10, d.median, d.q90)]
-                    measure = (
-                        f"{distance(model.distance)} distance" if d.of == "distance" else f"queries, {titles[str(d.attack)]}"
-                    )
-                    rows.append(self.labelled(model, measure, d.successes, d.robust, *quantiles))
-        text = "A robust sample counts as infinite; samples that were wrong before the attack are left out."
-        columns = self.columns("measure", "broken", "robust", "10 % broken by", "median", "90 % broken by")
-        return v.Table(title="Distance and queries", columns=columns, rows=rows, name="distributions", text=text, folded=True)
 
 
 def _points(model: ModelResult) -> list[tuple[float, Rate]]:

@@ -162,8 +162,8 @@ class Audit(ReportedResult, AuditResult):
         """The records as a data frame, one row per model, sample and stage that attacked it; or one of the tables of the page.
 
         Args:
-            table: robust_accuracy, per_class, total_drop, stages, checks, distributions, or comparison (if the run has several
-                models); None for the per-sample rows, whose columns docs/reference/records.md describes.
+            table: robust_accuracy, per_class, stages or checks; None for the per-sample rows, whose columns
+                docs/reference/records.md describes.
             dense: in place of the rows, the state of each model, sample, attack and budget, which follows from them.
         """
         try:

@@ -14,8 +14,9 @@ import numpy as np
 
 from brinell.analysis.curve import UNJUDGED
 from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import Rank
 from brinell.analysis.results import ClassResult, Rate
-from brinell.analysis.standing import Rank, Standing, standing
+from brinell.analysis.standing import Standing, standing
 from brinell.reports.numbers import counted, distance
 from brinell.reports.phrases import class_label
 
@@ -147,7 +148,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
     order = _standing(ranked, text) if ranked else None
     if order is not None:
         ranked = [replace(entry, rank=order.rank(index)) for index, entry in enumerate(ranked)]
-        ranked.sort(key=lambda entry: (entry.rank.rank if entry.rank else 0.0, entry.figures.identity))
+        ranked.sort(key=lambda entry: (entry.rank.value if entry.rank else 0.0, entry.figures.identity))
     aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
     return Task(
         slug=slug(f"{folder.data}-{folder.distance}-{text}", hashlib.blake2b(key.encode(), digest_size=4).hexdigest()),

@@ -8,7 +8,7 @@ from typing import Any
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import Code, Curve, Detail, Link, Note, Place, Report, Series, Span, Step, Table
+from brinell.reports.values import Code, Curve, Detail, Link, Note, Report, Series, Span, Step, Table
 from brinell.studies.board.arrangement import Entry, Figures, Task, slug
 from brinell.studies.result import ReportedResult
 
@@ -123,17 +123,11 @@ def _verified(folder: Figures) -> str:
     return REPEATED if folder.verified else CLAIMED
 
 
-def _place(entry: Entry) -> Place | None:
-    return None if entry.rank is None else Place(entry.rank.rank, entry.rank.low, entry.rank.high)
-
-
 def _task_row(task: Task) -> tuple[Any, ...]:
     verified = [entry for entry in task.entries if entry.figures.verified]
     first = next((entry for entry in verified if entry.rank is not None), None)
     proofs = [entry.proven for entry in verified if entry.proven is not None]
-    leader = (
-        (None,) * 4 if first is None else (first.figures.model, _place(first), first.robust, first.weakest and first.weakest[0])
-    )
+    leader = (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest[0])
     best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
     return (Link(task.name, f"tasks/{task.slug}.html"), len(task.entries), *leader, best)
 
@@ -194,7 +188,7 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
     folder, robust, proven = entry.figures, entry.robust, entry.proven
     return (
         Link(folder.model, f"../{model_address(folder.identity)}"),
-        _place(entry),
+        entry.rank,
         folder.clean,
         robust,
         proven,
@@ -226,7 +220,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
                 rows=[
                     (
                         Link(task.name, f"../tasks/{task.slug}.html"),
-                        _place(entry),
+                        entry.rank,
                         entry.figures.clean,
                         entry.robust,
                         None if entry.weakest is None else Detail(entry.weakest[1], entry.weakest[0]),

@@ -1,24 +1,21 @@
-"""Figures of a comparison from the states of the common samples: ranks of models and classes, and the correlation with size."""
+"""Figures of a comparison from the states of the common samples: ranks of models and classes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from brinell.analysis.attainable import attainable, pairs, sentences, smallest_mcnemar, smallest_of_groups
+from brinell.analysis.attainable import pairs, shortfall, smallest_mcnemar, smallest_of_groups
 from brinell.analysis.compare import Common
 from brinell.analysis.curve import RIGHT, grid
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import compare_groups
-from brinell.analysis.ranks import spearman, spearman_interval, spearman_test
+from brinell.analysis.inference import Rank, compare_groups
 from brinell.analysis.results import ClassResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_names, mean, minus, per_class, rates
-from brinell.analysis.standing import Rank, Standing
+from brinell.analysis.standing import Standing
 
 ENOUGH = 5
 """Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
-LEAST_CORRELATED = 5
-"""Models from which on a correlation is given: of fewer, no order has a small p-value."""
 
 
 class ComparedModel(Result):
@@ -59,20 +56,6 @@ class ComparedClass(OfClass):
     """Rank by the mean drop, the largest first; null if too few samples of the class can be lost."""
     rivals: list[str]
     """Classes that are not shown to lose more or less."""
-
-
-class Correlation(Result):
-    """Rank correlation (Spearman) of robust accuracy at the compared budget with the number of parameters."""
-
-    value: float
-    low: float | None
-    """Lower end of the 95 % interval."""
-    high: float | None
-    """Upper end."""
-    p: float
-    """P-value of a permutation test."""
-    n: int
-    """Number of models."""
 
 
 def models_of(common: Common, standing: Standing, position: int) -> list[ComparedModel]:
@@ -119,8 +102,7 @@ def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -
         results = [models[rater].per_class[index] for rater in raters]
         rank, rivals = None, []
         if order is not None and c.class_ in ranked:
-            place = order.place(ranked.index(c.class_))
-            rank = Rank(rank=place.rank, low=place.low, high=place.high)
+            rank = order.rank(ranked.index(c.class_))
             rivals = [names[ranked[rival]] for rival in order.rivals(ranked.index(c.class_))]
         classes.append(
             ComparedClass(
@@ -142,22 +124,10 @@ def _raters(common: Common, position: int) -> list[int]:
     return np.flatnonzero(robust | ~robust.any()).tolist()
 
 
-def correlation_of(models: Sequence[ComparedModel], position: int, rng: np.random.Generator) -> Correlation | None:
-    """The correlation of five models or more whose number of parameters is known; None where it has no value."""
-    pairs = [(model.robust[position].value or 0.0, float(model.parameters)) for model in models if model.parameters is not None]
-    robust, parameters = [value for value, _ in pairs], [value for _, value in pairs]
-    value, p = spearman(robust, parameters), spearman_test(robust, parameters, rng)
-    if len(pairs) < LEAST_CORRELATED or value is None or p is None:
-        return None
-    low, high = spearman_interval(value, len(pairs)) or (None, None)
-    return Correlation(value=value, low=low, high=high, p=p, n=len(pairs))
-
-
-def impossible(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
+def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:
     """What so many models and samples cannot show at all."""
-    sizes = [c.n for c in classes if c.rank is not None]
-    claims = [("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar)]
-    if len(sizes) > 1:
-        unit = "samples of the largest class"
-        claims.append(("class can be shown to lose more than another", pairs(len(sizes)), unit, max(sizes), smallest_of_groups))
-    return sentences(attainable(*claim) for claim in claims)
+    sizes, unit = [c.n for c in classes if c.rank is not None], "samples of the largest class"
+    of_models = shortfall("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar)
+    most = max(sizes, default=0)
+    of_classes = shortfall("class can be shown to lose more than another", pairs(len(sizes)), unit, most, smallest_of_groups)
+    return [claim for claim in (of_models, of_classes) if claim]

@@ -14,24 +14,21 @@ from brinell.analysis.compare import Side, align, pair
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.indicators import caveat, checks_of
-from brinell.analysis.inference import significant
 from brinell.analysis.results import ClassComparison, CompareResult, Rate
-from brinell.analysis.standing import Rank, order_models, standing
+from brinell.analysis.standing import order_models, standing
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Manifest, TableOf
 from brinell.reports import html
-from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
+from brinell.reports.numbers import counted, distance, listed, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import Curve, Note, Percent, Place, Points, PValue, Report, Series, Table
+from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
 from brinell.store.folder import PAGE, Layout
 from brinell.studies.compare.figures import (
     ComparedClass,
     ComparedModel,
-    Correlation,
     classes_of,
-    correlation_of,
-    impossible,
     models_of,
+    shortfalls,
 )
 from brinell.studies.result import ReportedResult
 
@@ -82,8 +79,6 @@ class Comparison(ReportedResult, ClaimingResult):
     """Every pair; A is the model that was named later, so that a difference is a change from the earlier one."""
     classes: list[ComparedClass]
     """The classes, by index."""
-    parameters: Correlation | None
-    """The correlation of the number of parameters with robustness; null with fewer than five models."""
     notes: list[str]
     """What is left out, and what limits the comparison."""
 
@@ -108,7 +103,7 @@ class Comparison(ReportedResult, ClaimingResult):
             verb="compare",
             title=f"{counted(len(self.models), 'model')} on {self.data}",
             subject=f"{counted(self.n, 'sample')} judged on every model; {axis}, compared at {text}",
-            sentences=[*self.standing, *_class_sentences(self), *_size_sentence(self.parameters)],
+            sentences=[*self.standing, *_class_sentences(self)],
             blocks=[
                 Curve(
                     title="Robust accuracy over the budgets",
@@ -122,7 +117,7 @@ class Comparison(ReportedResult, ClaimingResult):
                     title="The models",
                     columns=("model", "clean", f"robust at {text}", "rank", "change, points", "p"),
                     rows=[
-                        (model.model, model.clean, model.robust[self.at], _place(model.rank), change, p)
+                        (model.model, model.clean, model.robust[self.at], model.rank, change, p)
                         for model, change, p in zip(self.models, [None, *changes], [None, *p_values], strict=True)
                     ],
                     text=f"Changes are from {baseline.model}, which was named first. Intervals of ranks hold together with "
@@ -147,7 +142,7 @@ class Comparison(ReportedResult, ClaimingResult):
                             *(model.per_class[index].robust[self.at] for model in self.models),
                             *class_changes[index],
                             Points(self.classes[index].mean_drop),
-                            _place(self.classes[index].rank),
+                            self.classes[index].rank,
                         )
                         for index in order
                     ]
@@ -213,13 +208,7 @@ def _rates(model: ComparedModel) -> list[Rate]:
     return model.robust if model.robust[0].eps == 0 else [model.clean, *model.robust]
 
 
-def _place(rank: Rank | None) -> Place | None:
-    return None if rank is None else Place(rank.rank, rank.low, rank.high)
-
-
 def _points(comparison: CompareResult | ClassComparison, position: int) -> Points:
-    if isinstance(comparison, ClassComparison):
-        return Points(comparison.difference[position], comparison.low[position], comparison.high[position])
     rate = comparison.robust[position]
     return Points(rate.difference, rate.low, rate.high)
 
@@ -230,44 +219,23 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
     if len(ranked) < 2 or ranked[0].mean_drop == ranked[-1].mean_drop:
         return
     scope = "" if len(ranked) == len(result.classes) else f" of {len(ranked)} classes with enough samples"
-    for c, extreme, size, reverse, likewise in (
-        (ranked[0], "most", "largest", "less", "much"),
-        (ranked[-1], "least", "smallest", "more", "little"),
-    ):
-        drop = (
-            f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average, from {percent(c.clean)} on clean inputs"
-        )
-        if tied := [other.name for other in ranked if other.mean_drop == c.mean_drop and other is not c]:
-            untied = [name for name in c.rivals if name not in tied]
-            more = f"; {listed(untied)} may lose as {likewise}" if untied else ""
-            drop = f"{points(c.mean_drop)} points up to {result.eps_text[result.at]} on average"
-            yield f"Classes {listed(sorted([c.name, *tied]))} have the {size} drop{scope} ({drop}){more}."
-        elif c.rivals:
-            rivals = f"{'class' if len(c.rivals) == 1 else 'classes'} {listed(c.rivals)}"
-            samples = counted(c.n, "sample")
-            yield f"Class {c.name} has the {size} drop{scope} ({drop}), but with its {samples} {rivals} may lose as {likewise}."
-        else:
-            yield f"Class {c.name} loses {extreme}{scope}: {drop}; each other class is shown to lose {reverse}."
+    for c, extreme, likewise, reverse in ((ranked[0], "most", "much", "less"), (ranked[-1], "least", "little", "more")):
+        tied = [other.name for other in ranked if other.mean_drop == c.mean_drop]
+        rivals = [name for name in c.rivals if name not in tied]
+        who = f"Class {c.name} loses" if len(tied) == 1 else f"Classes {listed(tied)} lose"
+        start = f", from {percent(c.clean)} on clean inputs" if len(tied) == 1 else ""
+        lost = f"{-100 * (c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
+        doubt = f"{len(rivals)} of the other {len(ranked) - len(tied)} may lose as {likewise}"
+        yield f"{who} {extreme}{scope}: {lost}; {doubt if rivals else f'each other class is shown to lose {reverse}'}."
 
 
-def _size_sentence(correlation: Correlation | None) -> Iterator[str]:
-    """The correlation of the number of parameters with robustness."""
-    if correlation is not None:
-        size = f"Spearman {short(correlation.value)}, p {p_value(correlation.p)}, {counted(correlation.n, 'model')}"
-        if significant(correlation.p):
-            yield f"The number of parameters goes with {'more' if correlation.value > 0 else 'less'} robustness ({size})."
-        else:
-            yield f"These models do not show whether the number of parameters goes with robustness ({size})."
-
-
-def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, seed: int = 0) -> Comparison:
+def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -> Comparison:
     """All figures of a comparison.
 
     Args:
         sides: the models with their runs, at least two.
         folder: the folder, as the result reports it.
         eps: the budget at which models and classes are compared; by default the telling one.
-        seed: seed of the orders that are drawn for a p-value.
 
     Raises:
         RequestError: the runs cannot be compared, or `eps` is not a budget of all runs.
@@ -304,8 +272,7 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None, s
             for second in range(first + 1, len(sides))
         ],
         classes=classes,
-        parameters=correlation_of(models, position, np.random.default_rng(seed)),
-        notes=[*common.notes, *_notes(sides, models, position), *impossible(len(models), classes, len(common.labels))],
+        notes=[*common.notes, *_notes(sides, models, position), *shortfalls(len(models), classes, len(common.labels))],
     )
 
 

@@ -119,4 +119,4 @@ def _compare(request: CompareRequest, folder: Path) -> Comparison:
         run = Run.open(_path(name, folder))
         records, manifest = run.records(), run.manifest
         sides += [Side(run=name, manifest=manifest, records=records, model=model["name"]) for model in manifest["models"]]
-    return summarise(sides, str(folder), eps=_budget(request), seed=request.seed)
+    return summarise(sides, str(folder), eps=_budget(request))

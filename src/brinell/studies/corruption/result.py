@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from brinell.analysis.attainable import Attainable, attainable, pairs, sentences, smallest_mean
+from brinell.analysis.attainable import pairs, shortfall, smallest_mean
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import Order, order
 from brinell.analysis.means import mean_difference, pseudo_values
@@ -182,8 +182,6 @@ class CorruptResult(FolderResult):
     """The models."""
     shown: list[Shown]
     """The kinds that cost the first model most come first."""
-    attainable: list[Attainable]
-    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Notes on undefined figures and limits of comparisons."""
 
@@ -347,21 +345,19 @@ def summarise(folder: Folder[Answers]) -> CorruptResult:
     errors = _Errors(head["models"], facts, folder.rows)
     base = None if reference is None else errors.models.index(reference)
     models = [_model(errors, number, base, head["classes"]) for number in range(len(errors.models))]
-    possible = families(len(errors.active), errors.clean.shape[1])
+    short = shortfall_of(len(errors.active), errors.clean.shape[1])
     return CorruptResult(
         **head,
         n=errors.clean.shape[1],
         per_model=models,
         shown=_shown(folder, errors, models[0]),
-        attainable=possible,
-        notes=[*_notes(errors, base), *sentences(possible)],
+        notes=[*_notes(errors, base), *([short] if short else [])],
     )
 
 
-def families(kinds: int, n: int) -> list[Attainable]:
-    """The comparisons of a study of `kinds` corruptions on `n` samples."""
-    order_of_kinds = attainable("corruption can be shown to cost more than another", pairs(kinds), "samples", n, smallest_mean)
-    return [order_of_kinds] * (kinds > 1)
+def shortfall_of(kinds: int, n: int) -> str:
+    """What `n` samples cannot show of the order of so many corruptions; empty for nothing."""
+    return shortfall("corruption can be shown to cost more than another", pairs(kinds), "samples", n, smallest_mean)
 
 
 def _notes(errors: _Errors, base: int | None) -> Iterator[str]:

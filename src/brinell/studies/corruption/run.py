@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.analysis.attainable import sentences
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
@@ -24,7 +23,7 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies import work
 from brinell.studies.corruption import CorruptRequest
-from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path, families
+from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path, shortfall_of
 from brinell.studies.kit import Call, Piece, Plan
 
 
@@ -48,8 +47,8 @@ def make_plan(call: Call) -> CorruptPlan:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
     kinds = open_kinds(request.kind, plan.dataset)
-    for sentence in sentences(families(len(kinds), len(plan.ids))):
-        call.progress.note(sentence)
+    if short := shortfall_of(len(kinds), len(plan.ids)):
+        call.progress.note(short)
     return replace(plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities)))
 
 

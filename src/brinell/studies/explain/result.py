@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.analysis.attainable import Attainable, attainable, sentences, smallest_mean
+from brinell.analysis.attainable import shortfall, smallest_mean
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
-from brinell.reports import values as shown
-from brinell.reports.numbers import counted, listed
+from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.saliency import draw_overlay
-from brinell.reports.values import Example, Gallery, Note, Picture, PValue, Report, Table
+from brinell.reports.values import Cell, Example, Gallery, Note, Percent, Picture, Points, Report, Span, Table
+from brinell.reports.values import Facts as Listed
 from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS
@@ -28,18 +28,10 @@ from brinell.studies.result import Folder, FolderResult
 
 BLURRED, INVERSE = ", blurred", ", inverse"
 """Suffixes of the name of a method in the rows of its blurred map and its negated map."""
-REFERENCE = "rlab"
-"""Method that every other method is compared with, if the request names it."""
-FAITHFUL = "method can be told from its blurred copy and its inverse"
-"""The claim that a method is faithful."""
-DIFFERS = f"method can be shown to differ from {REFERENCE}"
-"""The claim that a method is above or below the reference."""
 LOCAL = {"dice": "Dice", "iou": "IoU", "pointing": "pointing"}
 """Columns that measure the position of a map on the object, with their titles."""
-CURVES = {"deletion": "deletion", "insertion": "insertion"}
-MEASURES = {**LOCAL, **CURVES}
+MEASURES = (*LOCAL, "deletion", "insertion")
 """Columns that measure a map. All are shares."""
-COMPARED = ("dice", "iou", "insertion", "deletion")
 MOST_SAMPLES = 12
 """Largest number of samples on the page."""
 AREA = 0.2
@@ -129,7 +121,7 @@ class MethodResult(Result):
     """Samples with a constant map, which the measures leave out."""
     faithful: bool | None
     """True if the method is shown to beat its blurred copy and its inverse in insertion minus deletion (`faithful_p` is at most
-    0.05), else false: not shown. Null for controls, and if it was not measured."""
+    0.05), else false: not shown. Null for controls, if it was not measured, and if so few samples cannot show it."""
     faithful_p: float | None
     """The larger p-value of these two paired comparisons, corrected for the number of methods (Holm 1979)."""
 
@@ -137,19 +129,6 @@ class MethodResult(Result):
     def is_control(self) -> bool:
         """True for a blurred or inverse map."""
         return base_method(self.name) != self.name
-
-
-class Pair(Result):
-    """Comparison of the reference method with another method or control, on the same samples."""
-
-    method: str
-    baseline: str
-    measure: str
-    difference: Measure
-    """Mean of `method` minus `baseline`."""
-    p: float
-    """p-value of the difference over samples, or over groups of related samples, corrected for all pairs of this measure
-    (Holm 1979)."""
 
 
 class ExplainResult(FolderResult):
@@ -163,10 +142,8 @@ class ExplainResult(FolderResult):
     """Number of groups of related samples; a sample without a group counts as one. Intervals need six of equal size."""
     methods: list[MethodResult]
     """Methods in the order of the request, each followed by its controls."""
-    pairs: list[Pair]
-    """Comparisons of the RLAB mask with each other method."""
-    attainable: list[Attainable]
-    """Families of comparisons, with the smallest number of samples that can decide."""
+    shortfall: str
+    """Why so few samples cannot show that a method is faithful; empty if they can."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -183,8 +160,7 @@ class ExplainResult(FolderResult):
                 self._main_table(),
                 *self._position(),
                 self._gallery(),
-                *self._pairs(),
-                shown.Facts(title="What the methods are", facts=[(method.name, method.title) for method in self.facts.methods]),
+                Listed(title="What the methods are", facts=[(method.name, method.title) for method in self.facts.methods]),
             ],
             notes=list(self._notes()),
         )
@@ -195,20 +171,21 @@ class ExplainResult(FolderResult):
     def _sentence(self) -> str:
         """The methods that follow the model."""
         checked = [method for method in self.methods if method.faithful is not None]
-        if not checked or not all(family.possible for family in self.attainable if family.claim == FAITHFUL):
-            return f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
         names = [method.name for method in checked if method.faithful]
+        if not checked:
+            return f"{counted(len(self._methods()), 'method')} explained {counted(self.n, 'sample')}."
+        meaning = "to be faithful, that is, to point at what the model uses"
         if len(checked) == 1:
-            return f"{checked[0].name} is {'' if names else 'not '}shown to be faithful."
+            return f"{checked[0].name} is {'' if names else 'not '}shown {meaning}."
         if not names:
-            return f"None of {len(checked)} methods is shown to be faithful."
+            return f"None of {len(checked)} methods is shown {meaning}."
         verb = "is" if len(names) == 1 else "are"
-        return f"{len(names)} of {len(checked)} methods {verb} shown to be faithful: {listed(names, len(names))}."
+        return f"{len(names)} of {len(checked)} methods {verb} shown {meaning}: {listed(names, len(names))}."
 
     def _notes(self) -> Iterator[Note]:
         """What these samples cannot show, and maps that measure nothing."""
-        for text in sentences(self.attainable):
-            yield Note("samples", "warn", text)
+        if self.shortfall:
+            yield Note("samples", "warn", self.shortfall)
         if self.groups < MIN_GROUPS:
             related = ("group of related samples", "groups of related samples") if self.groups < self.n else ("sample",)
             text = f"Only {counted(self.groups, *related)}: how far the means hold for others cannot be told with fewer than"
@@ -220,30 +197,33 @@ class ExplainResult(FolderResult):
 
     def _main_table(self) -> Table:
         """Deletion and insertion of each method beside its controls, what follows from them, and the cost."""
-        controls = [
-            [entry.gain for entry in self.methods if entry.is_control and base_method(entry.name) == method.name and entry.gain]
-            for method in self._methods()
-        ]
-        verdicts = {True: "shown", False: "not shown", None: None}
-        return Table(
-            title="Methods",
-            columns=("method", *CURVES, "gap", "control", "faithful", "queries"),
-            rows=[
+        rows = list[tuple[Cell, ...]]()
+        for method in self._methods():
+            gains = [entry.gain for entry in self.methods if entry.is_control and base_method(entry.name) == method.name]
+            control = max((gain.value for gain in gains if gain), default=None)
+            curves = (method.deletion, method.insertion)
+            means = [None if measure is None else measure.value for measure in curves]
+            verdict = {True: "shown", False: "not shown", None: None}[method.faithful]
+            rows.append(
                 (
                     method.name,
-                    *(_cell(getattr(method, name)) for name in CURVES),
-                    _cell(method.gain),
-                    _cell(max(gains, key=lambda gain: gain.value, default=None)),
-                    verdicts[method.faithful],
+                    *map(_percent, curves),
+                    None if None in means else Span(*means),
+                    None if method.gain is None else Points(method.gain.value, method.gain.low, method.gain.high),
+                    Points(control),
+                    verdict,
                     round(method.queries) or None,
                 )
-                for method, gains in zip(self._methods(), controls, strict=True)
-            ],
-            text="Areas under the probability of the class while places are hidden (deletion, less is better) or shown "
-            "(insertion, more is better), the most important first, from 0 to 1. The gap is insertion minus deletion; its "
-            "controls are the method's blurred and inverse maps, of which the larger gap is shown. A method is shown to be "
-            "faithful if its gap is above both (paired, p-values corrected for the number of methods). The methods random and "
-            "centre ignore the input. Intervals: 95 %, of the mean, where samples suffice for one."
+            )
+        return Table(
+            title="Methods",
+            columns=("method", "deletion", "insertion", "from deletion to insertion", "gap", "control", "faithful", "queries"),
+            rows=rows,
+            text="The mean probability of the class while the most important places are hidden first (deletion, less is better) "
+            "or shown first (insertion, more is better). The gap between them is in points; the control is the larger gap of "
+            "the method's own map, blurred or inverted. A method is shown to be faithful if its gap is above both (paired, "
+            "p-values corrected for the number of methods). The methods random and centre ignore the input. Intervals: 95 %, "
+            "of the mean, where samples suffice for one."
             + "".join(f" {name} was left out: {reason}." for name, reason in self.facts.unfit.items()),
             name="methods",
             terminal=True,
@@ -255,32 +235,14 @@ class ExplainResult(FolderResult):
             Table(
                 title="Position on the object",
                 columns=["method", *LOCAL.values()],
-                rows=[(method.name, *(_cell(getattr(method, name)) for name in LOCAL)) for method in self._methods()],
-                text="Dice and IoU compare the object with the largest places of the map, as many as the object has. They "
-                "measure the position of the map and not its faithfulness to the model. More is better.",
+                rows=[(method.name, *(_percent(getattr(method, name)) for name in LOCAL)) for method in self._methods()],
+                text="Dice and IoU compare the object with the largest places of the map, as many as the object has; pointing "
+                "is the share of maps whose largest place lies on it. They measure the position of the map and not its "
+                "faithfulness to the model. More is better.",
                 name="position",
                 terminal=True,
             )
         ] * (self.request.truth is not None)
-
-    def _pairs(self) -> list[Table]:
-        """The reference beside each other method."""
-        rows = [
-            (MEASURES[pair.measure], pair.baseline, _cell(pair.difference), PValue(pair.p))
-            for pair in self.pairs
-            if base_method(pair.baseline) == pair.baseline
-        ]
-        return [
-            Table(
-                title=f"{REFERENCE} compared with each other method",
-                columns=("measure", "compared with", "difference", "p"),
-                rows=rows,
-                text="Means of the paired differences, on the same samples. p is corrected for all pairs of a measure; the "
-                "intervals are those of one pair alone.",
-                name="pairs",
-                folded=True,
-            )
-        ] * bool(rows)
 
     def _gallery(self) -> Gallery:
         """The first samples with a map of each method; misclassified samples come first."""
@@ -322,21 +284,20 @@ class ExplainResult(FolderResult):
             title="Samples",
             examples=examples,
             text="The most important columns of each sample." if kind == "vector" else text,
-            open_examples=3,
+            open_examples=1,
         )
 
 
-def _cell(measure: Measure | None) -> shown.Measure | None:
-    """A mean as a cell."""
-    return None if measure is None else shown.Measure(measure.value, measure.low, measure.high)
+def _percent(measure: Measure | None) -> Percent | None:
+    return None if measure is None else Percent(measure.value, measure.low, measure.high)
 
 
 def _caption(rows: Measured, row: int) -> str:
     """The main measures of a map."""
     if rows.blank[row]:
         return "constant map"
-    figures = {title: getattr(rows, name)[row] for name, title in {"dice": "Dice", "insertion": "insertion", **CURVES}.items()}
-    return ", ".join(f"{title} {float(value):.2f}" for title, value in figures.items() if not np.ma.is_masked(value))
+    figures = {LOCAL.get(name, name): getattr(rows, name)[row] for name in ("dice", "insertion", "deletion")}
+    return ", ".join(f"{title} {percent(value, 0)}" for title, value in figures.items() if not np.ma.is_masked(value))
 
 
 def summarise(folder: Folder[Measured]) -> ExplainResult:
@@ -344,24 +305,17 @@ def summarise(folder: Folder[Measured]) -> ExplainResult:
     rows, methods = folder.rows, [method.name for method in folder.facts.methods]
     names = sorted(dict.fromkeys(rows.method.tolist()), key=lambda name: methods.index(base_method(name)))
     faithful = _faithful_p_values(rows, names)
-    pairs = [pair for measure in COMPARED for pair in _compare_methods(rows, names, measure)]
     n, groups = len(np.unique(rows.sample_id)), len(set(_sample_groups(rows, names[0])))
-    compared = max((sum(pair.measure == measure for pair in pairs) for measure in COMPARED), default=0)
+    unit = "samples" if groups == n else "groups of related samples"
+    claim = "method can be told from its blurred copy and its inverse"
+    short = shortfall(claim, len(faithful), unit, groups, smallest_mean)
     return ExplainResult(
         **folder.head(),
         n=n,
         groups=groups,
-        methods=[_summarise_method(rows, name, faithful.get(name)) for name in names],
-        pairs=pairs,
-        attainable=families(len(faithful), compared, groups, n),
+        methods=[_summarise_method(rows, name, None if short else faithful.get(name)) for name in names],
+        shortfall=short,
     )
-
-
-def families(faithful: int, compared: int, groups: int, n: int) -> list[Attainable]:
-    """The comparisons of methods with their controls, and of the reference with all, over groups of related samples."""
-    unit = "samples" if groups == n else "groups of related samples"
-    claims = {FAITHFUL: faithful, DIFFERS: compared}
-    return [attainable(claim, count, unit, groups, smallest_mean) for claim, count in claims.items() if count]
 
 
 def base_method(name: str) -> str:
@@ -426,23 +380,6 @@ def _faithful_p_values(rows: Measured, names: list[str]) -> dict[str, float]:
         if None not in gaps:
             p_values[name] = max(gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps)
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
-
-
-def _compare_methods(rows: Measured, names: list[str], measure: str) -> list[Pair]:
-    reference = next((name for name in names if base_method(name) == name and name.partition("?")[0] == REFERENCE), None)
-    if reference is None:
-        return []
-    comparisons = []
-    for baseline in [name for name in names if name != reference]:
-        differences, groups = values(rows, reference, measure) - values(rows, baseline, measure), _sample_groups(rows, reference)
-        estimate = mean_difference(differences, groups)
-        if estimate is not None and (difference := _measure(estimate, -1)) is not None:
-            comparisons.append((baseline, difference, estimate.p))
-    corrected = holm([p for _, _, p in comparisons])
-    return [
-        Pair(method=reference, baseline=baseline, measure=measure, difference=difference, p=p)
-        for (baseline, difference, _), p in zip(comparisons, corrected, strict=True)
-    ]
 
 
 def load_arrays(path: Path, samples: Sequence[int]) -> dict[str, Array]:

@@ -74,7 +74,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any], details: Sequenc
         lines.append(f"  notes: {json.dumps(f'{description}, {rate.n} samples, {ends}, Brinell', ensure_ascii=False)}")
     missing = [] if stated.get("url") else ["no source is cited: give --about url=ADDRESS of the report or the run"]
     if result.caveat:
-        missing.append(f"the entries do not say that {result.caveat}")
+        missing.append(f"the entries do not say: {result.caveat}")
     return f".eval_results/{result.model.replace('/', '-')}.yaml", "\n".join(lines) + "\n", tuple(missing)
 
 

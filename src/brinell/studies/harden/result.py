@@ -397,13 +397,13 @@ def generalisation(rows: Sequence[Unseen]) -> str:
         return ""
     telling = [row for row in unseen if significant(row.p)]
     gains, losses = ([row for row in telling if sign * row.pair.difference > 0] for sign in (1, -1))
-    text = (
-        f"Under {counted(len(unseen), 'change')} that the training did not use, the model is significantly better in "
-        f"{len(gains)} and worse in {len(losses)}"
-    )
+    text = f"Under {counted(len(unseen), 'change')} that the training did not use, the model is "
+    if not telling:
+        return f"{text}not shown to be better or worse."
+    text += f"significantly better in {len(gains)} and worse in {len(losses)}"
     names = listed([row.distortion or row.name for row in losses or gains], MAX_NAMED)
     verb = "does not generalise" if losses else "generalises"
-    return f"{text}: robustness {verb} to {names}." if names else f"{text}."
+    return f"{text}: robustness {verb} to {names}."
 
 
 def class_losses(per_class: Sequence[ClassComparison]) -> str:

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.attainable import Attainable, attainable, pairs, smallest_mcnemar, smallest_mean
+from brinell.analysis.attainable import pairs, shortfall, smallest_mcnemar, smallest_mean
 from brinell.analysis.folder_result import Result
-from brinell.analysis.inference import holm, significant
+from brinell.analysis.inference import Rank, holm, significant
 from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import OfClass, Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
-from brinell.analysis.standing import Rank
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.store import rows
@@ -152,13 +151,14 @@ class Cell(Figures):
     """Figures by distortion; empty for other attacks."""
 
 
-def families(sources: int, models: int, cells: int, n: int) -> list[Attainable]:
-    """The comparisons on `n` samples: of the sources made here, and of cells."""
+def shortfalls(sources: int, models: int, cells: int, n: int) -> list[str]:
+    """What `n` samples cannot show, of the sources made here and of cells."""
+    of_sources = pairs(sources) if models > 2 else 0
     claims = [
-        ("source can be shown to be better than another", pairs(sources) if models > 2 else 0, smallest_mean),
-        ("loss of accuracy can be shown in a cell", cells, smallest_mcnemar),
+        shortfall("source can be shown to be better than another", of_sources, "samples", n, smallest_mean),
+        shortfall("loss of accuracy can be shown in a cell", cells, "samples", n, smallest_mcnemar),
     ]
-    return [attainable(claim, count, "samples", n, smallest_p) for claim, count, smallest_p in claims if count]
+    return [claim for claim in claims if claim]
 
 
 def rows_by_model(answers: Answers, source: SourceFacts, models: Sequence[str]) -> dict[str, Answers]:
@@ -321,7 +321,7 @@ def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]])
         shown = {j for j in others if difference[i, j] and significant(corrected[max(i, j), min(i, j)])}
         better, worse = ([j for j in others if sign * difference[i, j] > 0] for sign in (-1, 1))
         place = Rank(
-            rank=1 + len(better) + (len(others) - len(better) - len(worse)) / 2,
+            value=1 + len(better) + (len(others) - len(better) - len(worse)) / 2,
             low=1 + len(shown.intersection(better)),
             high=len(names) - len(shown.intersection(worse)),
         )

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-from brinell.analysis.attainable import Attainable
-from brinell.analysis.attainable import sentences as impossible
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
-from brinell.reports.values import Detail, Note, Percent, Place, Report, Table
+from brinell.reports.values import Detail, Note, Percent, Report, Table
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.transfer import TransferRequest
 from brinell.studies.transfer.figures import (
@@ -15,12 +13,12 @@ from brinell.studies.transfer.figures import (
     SourceResult,
     TransferFacts,
     correct_p_values,
-    families,
     list_made,
     make_cell,
     model_results,
     notes_on,
     rows_by_model,
+    shortfalls,
     source_results,
 )
 
@@ -44,8 +42,6 @@ class TransferResult(FolderResult):
     """The models, which are the columns of the matrix."""
     cells: list[Cell]
     """One cell for each source and model, source by source."""
-    attainable: list[Attainable]
-    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Limits on comparing figures, one sentence each."""
 
@@ -71,14 +67,13 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     cells = [make_cell(source, model, answers[source.name], names) for source in facts.sources for model in models]
     sources = source_results(facts.sources, answers, cells, models)
     made = list_made(facts.sources, models)
-    possible = families(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources))
+    impossible = shortfalls(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources))
     return TransferResult(
         **folder.head(),
         sources=sources,
         per_model=model_results(models, facts.sources, cells),
         cells=correct_p_values(cells),
-        attainable=possible,
-        notes=[*notes_on(facts.sources, sources), *impossible(possible)],
+        notes=[*notes_on(facts.sources, sources), *impossible],
     )
 
 
@@ -100,7 +95,7 @@ def _matrices(result: TransferResult) -> list[Table]:
                     source.name,
                     *(_success(matrix[source.name, name]) for name in names),
                     Percent(source.success),
-                    None if source.rank is None else Place(source.rank.rank, source.rank.low, source.rank.high),
+                    source.rank,
                 )
                 for source in result.sources
             ],

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.analysis.attainable import sentences
 from brinell.core.bounded import digest
 from brinell.core.contracts import ChoosesData, Dataset, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
@@ -33,7 +32,7 @@ from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
-from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, families
+from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, shortfalls
 from brinell.studies.work import classes, open_plan
 
 USUAL = "mi-fgsm"
@@ -87,7 +86,7 @@ def make_plan(call: Call) -> TransferPlan:
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
     cells = len(sources) * len(plan.models)
-    for sentence in sentences(families(len(made), len(plan.models) if made else 0, cells, len(plan.ids))):
+    for sentence in shortfalls(len(made), len(plan.models) if made else 0, cells, len(plan.ids)):
         call.progress.note(sentence)
     return replace(
         plan,
