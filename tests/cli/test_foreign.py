@@ -112,7 +112,7 @@ def hostile(run_folder, folder, setting, text):
     run = Run.open(folder)
     value = [text] if isinstance(run.manifest["request"][setting], list) else text
     run.manifest["request"][setting] = value
-    written = trust.without_mark((folder / "run.toml").read_text()).splitlines()
+    written = trust.without_mark((folder / "run.toml").read_bytes()).decode().splitlines()
     lines = [line for line in written if not line.startswith(f"{setting} =")]
     with somebody_else(folder.parent):
         LAYOUT.save(run.path, run.manifest)

@@ -169,6 +169,10 @@ class Run:
     def _records_file(self, model: str, stage: str) -> Path:
         return self.path / "records" / f"{self._files[model, stage]}.parquet"
 
+    def stage_files(self, model: str, stage: str) -> list[Path]:
+        """The files of the rows, inputs and extras of a stage; none where it attacked nothing."""
+        return [*filter(Path.exists, [self._records_file(model, stage)]), *self.array_files(model, stage)]
+
     def array_files(self, model: str, stage: str) -> list[Path]:
         """The files of the inputs and extras of a stage."""
         name = self._files.get((model, stage))

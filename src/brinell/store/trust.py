@@ -47,9 +47,9 @@ def add_mark(folder: Path, text: str) -> str:
     return text if mark is None else f"{text}# {MARK}: {mark}\n"
 
 
-def without_mark(text: str) -> str:
-    """The text of a file of settings before its mark."""
-    return text.partition(f"# {MARK}: ")[0]
+def without_mark(content: bytes) -> bytes:
+    """A file of settings without its mark, the last line."""
+    return re.sub(rb"# %b: [^\n]*\n\Z" % MARK.encode(), b"", content)
 
 
 def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | None) -> Path | None:

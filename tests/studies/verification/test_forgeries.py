@@ -17,7 +17,8 @@ from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
-from brinell.studies.verification.run import miss_probability, verify_files
+from brinell.studies.verification.audit import miss_probability
+from brinell.studies.verification.run import verify_files
 
 SAMPLES = 24
 """Number of samples of the run."""

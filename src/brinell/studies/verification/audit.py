@@ -8,10 +8,10 @@ An answer to a batch depends on the size of the batch by rounding, and some atta
 row of a stage comes out differently, the stage runs once more in the company that it had, on all of its samples.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from math import comb
 from pathlib import Path
@@ -29,7 +29,7 @@ from brinell.core.norms import per_sample
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of, has_broken
 from brinell.core.threat import size, tolerance
 from brinell.engine import provenance
-from brinell.engine.audit import run_audit
+from brinell.engine.audit import plan_facts, run_audit
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.consistency import ANSWER_TOLERANCE
@@ -41,6 +41,7 @@ from brinell.engine.quantise import quantise
 from brinell.engine.stage_run import AttackRun
 from brinell.engine.state import State, is_open, spared_samples
 from brinell.store import rows
+from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PARTS
 from brinell.store.run import ACCUMULATED, NO_ROWS, Run
 from brinell.studies.verification.differences import Claims, Comparison, are_close, compare_json
@@ -66,7 +67,6 @@ SIZES = ("linf", "l2", "l1", "l0")
 NUMBER = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 
 
-@dataclass
 class Repetition:
     """A run that is carried out again, and what came of it.
 
@@ -78,99 +78,80 @@ class Repetition:
         claims: what the run may claim.
     """
 
-    run: Run
-    plan: Plan
-    count: int | None
-    comparison: Comparison
-    claims: Claims
-    attacked: dict[str, int] = field(default_factory=dict)
-    """By model, how many samples were attacked."""
-    drawn: dict[str, int] = field(default_factory=dict)
-    """By model, how many of them were attacked again."""
-    random: set[str] = field(default_factory=set)
-    """Models that answer at random."""
-    predictions: int = 0
-    successes: int = 0
-    replayed: int = 0
-    unsettled: list[str] = field(default_factory=list)
-    """What rounding on another machine, or chance, left open, as clauses."""
-
-    def __post_init__(self) -> None:
-        machine = provenance.machine_facts(self.plan.device)
-        is_same = all(self.run.manifest.get(key) == machine[key] for key in ("versions", "hardware"))
-        self.is_exact = self.plan.device.type == "cpu" and is_same
+    def __init__(self, run: Run, plan: Plan, count: int | None, comparison: Comparison, claims: Claims) -> None:
+        self.run, self.plan, self.count, self.comparison, self.claims = run, plan, count, comparison, claims
+        self.audits: list[RepeatedAudit] = []
+        self.unsettled: list[str] = []
+        """What rounding on another machine, or chance, left open, as clauses."""
+        machine = provenance.machine_facts(plan.device)
+        is_same = all(run.manifest.get(key) == machine[key] for key in ("versions", "hardware"))
+        self.is_exact = plan.device.type == "cpu" and is_same
         """True where the run states the libraries, the processor and the threads of this machine: every row comes out again."""
 
+    @property
+    def replayed(self) -> int:
+        """Rows that were computed again from the start."""
+        return sum(audit.replayed for audit in self.audits)
+
     def carry_out(self, folder: Path) -> None:
-        """Carry the audit out in a folder, and compare its manifest."""
-        recorded, command = self.run.manifest, str(self.run.manifest["command"])
-        repetition = run_audit(self.plan, folder, SilentProgress(), command=command, audit=partial(RepeatedAudit, self)).manifest
-        take_served(repetition, recorded)
-        self._compare_gallery(Run(folder, repetition))
-        for name in self.drawn:
-            if not self.is_exact or name in self.random:
-                self._settle_checks(name, repetition)
-        exempt = ("files", "failed", "extras")  # the digests are those of the files; the others are compared with the rows
-        first, second = ({key: value for key, value in entry.items() if key not in exempt} for entry in (recorded, repetition))
-        for manifest in (first, second):
-            manifest["warnings"] = sorted(manifest["warnings"], key=lambda warning: (str(warning["model"]), warning["code"]))
-        compare_json(MANIFEST, first, second, self.claims, self.comparison)
+        """Carry the audit out in a folder, which then holds what the run may hold."""
+        command, recorded = str(self.run.manifest["command"]), self.run.manifest
+        self._check_plan()
+        repeated = run_audit(self.plan, folder, SilentProgress(), command=command, audit=partial(RepeatedAudit, self)).manifest
+        take_served(repeated, recorded)
+        for audit in self.audits:
+            if audit.is_random or not self.is_exact:
+                self._settle_checks(audit, repeated)
+        first, second = (sorted(map(str, manifest["warnings"])) for manifest in (recorded, repeated))
+        repeated["warnings"] = recorded["warnings"] if first == second else repeated["warnings"]
+        write_text(folder / MANIFEST, json.dumps(repeated))
         if self.comparison.boundary > max(1, MOST_DEVIATIONS * self.replayed):
             self.comparison.note(MANIFEST, f"{self.comparison.boundary} of {self.replayed} rows come out differently")
 
-    def _compare_gallery(self, repetition: Run) -> None:
-        """Note clean inputs of the gallery that are not those of the data."""
-        stored, loaded = self.run.clean(), repetition.clean()
-        odd = [
-            i
-            for i in sorted(stored.keys() | loaded.keys())
-            if i not in stored or i not in loaded or _differ(stored[i], loaded[i])
-        ]
-        if odd:
-            self.comparison.note("arrays", "a clean input is not that of the data", odd)
+    def _check_plan(self) -> None:
+        """Stop at a manifest or samples that are not those of the plan."""
+        facts = json.loads(json.dumps({key: value for key, value in plan_facts(self.plan).items() if key != "warnings"}))
+        take_served(facts, self.run.manifest)
+        compare_json(MANIFEST, {key: self.run.manifest.get(key) for key in facts}, facts, self.claims, self.comparison)
+        for source in () if self.comparison.differences else self.plan.models:
+            if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
+                self.comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
+        self.stop_at_differences()
 
-    def _settle_checks(self, name: str, repetition: dict[str, Any]) -> None:
-        """Note checks that came out otherwise; where rounding or chance explains it, the recorded ones stand."""
-        recorded, turned = self.run.manifest, set[str]()
-        first, second = ({check["code"]: check for check in entry["checks"].get(name, [])} for entry in (recorded, repetition))
-        for code in sorted(code for code in first.keys() | second.keys() if first.get(code) != second.get(code)):
-            entry, counterpart = first.get(code), second.get(code)
-            if entry is None or counterpart is None or not _may_be(counterpart, entry, name in self.random):
-                self.comparison.note(f"{name} checks", f"{code} comes out differently")
-                continue
-            turned |= {code} if entry["passed"] != counterpart["passed"] else set()
-            self.unsettled.append(f"{name}: the figure and the sentence of {code}; here {counterpart['text']!r} comes out")
-        stated, remade = (
-            [warning for warning in entry["warnings"] if warning["model"] == name] for entry in (recorded, repetition)
-        )
-        texts = {check["text"] for check in first.values()} | {warning["text"] for warning in remade}
-        codes, codes_again = ({warning["code"] for warning in warnings} - turned for warnings in (stated, remade))
-        if codes != codes_again or any(warning["text"] not in texts for warning in stated):
-            self.comparison.note(f"{name} checks", "the warnings come out differently")
-        repetition["warnings"] = [*stated, *(warning for warning in repetition["warnings"] if warning["model"] != name)]
-        repetition["checks"][name] = recorded["checks"].get(name, [])
-        if turned:
-            self.unsettled.append(f"{name}: the repair of the gradients")
-            repetition["repairs"] = recorded.get("repairs", {})
+    def stop_at_differences(self) -> None:
+        """End the repetition where something is false already."""
+        if self.comparison.differences:
+            raise RequestError("the repetition stops at what is false")
+
+    def _settle_checks(self, audit: "RepeatedAudit", repeated: dict[str, Any]) -> None:
+        """Let the recorded checks of a model stand where rounding or chance explains how they differ."""
+        name, checks = audit.name, repeated["checks"].get(audit.name, [])
+        for first, second in zip(self.run.manifest["checks"].get(name, []), checks, strict=False):
+            if first != second and first["code"] == second["code"] and _may_be(second, first, audit.is_random):
+                text = f"{name}: the figure and the sentence of {first['code']}; here {second['text']!r} comes out"
+                self.unsettled.append(text)
+                if first["passed"] != second["passed"]:
+                    repeated["repairs"] = self.run.manifest.get("repairs", {})
+                second.update(first)
+        others = [entry for entry in repeated["warnings"] if entry["model"] != name or entry["code"] not in tuple(Code)]
+        failed = [{"code": one["code"], "model": name, "text": one["text"]} for one in checks if one["passed"] is False]
+        repeated["warnings"] = others + failed
 
 
 def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
     """True if rounding on another machine, or the chance of a random model, explains another outcome of a check."""
-    (figure, limit), (counterpart, other_limit) = (
-        [check.get(key) for key in ("figure", "limit")] for check in (repeated, recorded)
-    )
-    if (figure is None, limit is None) != (counterpart is None, other_limit is None):
+    if any((repeated.get(key) is None) != (recorded.get(key) is None) for key in ("figure", "limit")):
         return False
-    figure, limit, counterpart, other_limit = (value or 0.0 for value in (figure, limit, counterpart, other_limit))
+    (figure, limit), (other, other_limit) = (
+        [check.get(key) or 0.0 for key in ("figure", "limit")] for check in (repeated, recorded)
+    )
     if repeated["passed"] != recorded["passed"]:
         return repeated["code"] != Code.RANDOM and (is_random or abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0)
     texts = ([NUMBER.sub("#", str(check.get(key))) for key in ("text", "cause", "reason")] for check in (repeated, recorded))
     if len({tuple(text) for text in texts}) > 1:
         return is_random and repeated["passed"] is None
-    is_close = abs(figure - counterpart) <= max(abs(figure), abs(limit)) / 2 and bool(
-        np.isclose(limit, other_limit, rtol=TOLERANCE)
-    )
-    return is_random or is_close
+    is_close = abs(figure - other) <= max(abs(figure), abs(limit)) / 2
+    return is_random or (is_close and abs(limit - other_limit) <= TOLERANCE * abs(other_limit))
 
 
 class Answers:
@@ -204,36 +185,58 @@ class RepeatedAudit(ModelAudit):
         super().__init__(*arguments)
         self.repetition, self.recorded, self.name = repetition, repetition.run, self.source.name
         self.is_random = False
+        self.attacked = self.predictions = self.successes = self.replayed = 0
+        """Samples that were attacked, clean predictions and adversarial inputs that were judged, rows that were made again."""
+        self.drawn = np.zeros(len(self.plan.ids), bool)
         self.levels = np.full((2, len(self.plan.ids)), len(self.plan.levels))
         """(2, n) smallest levels at which the drawn samples break, in the run and now."""
+        repetition.audits.append(self)
 
     def __call__(self) -> dict[str, str]:
         """Run the whole audit; return the failed checks, by code, each with its text."""
         failed = super().__call__()
-        earlier, later = int((self.levels[1] < self.levels[0]).sum()), int((self.levels[1] > self.levels[0]).sum())
-        if self.is_random and sign_chance(earlier, later) < CHANCE:
-            samples = self.plan.ids[self.levels[1] < self.levels[0]]
-            self._note("repetition", "samples break at smaller budgets than recorded, more often than chance explains", samples)
+        earlier = self.levels[1] < self.levels[0]
+        if self.is_random and earlier.sum() > most_earlier(self._count_turned()):
+            text = "samples break at smaller budgets than recorded, more often than chance explains"
+            self._note("repetition", text, self.plan.ids[earlier])
         return failed
+
+    def _count_turned(self) -> int:
+        return int((self.levels[0] != self.levels[1]).sum())
+
+    def miss_probability(self, forged: int) -> float:
+        """The probability that the repetition misses so many samples of which the run says falsely that nothing broke them."""
+        draws = int(self.drawn.sum())
+        return miss_probability(self.attacked, draws, forged, self._count_turned() / draws if self.is_random else None)
 
     def _note(self, stage: str, description: str, samples: Array) -> None:
         if len(samples):
             self.repetition.comparison.note(f"{self.name} {stage}", description, samples.tolist())
 
+    def _accept(self, stage: str) -> None:
+        """Put the recorded rows and inputs of a stage, and its words about samples, into the repetition."""
+        for file in self.recorded.stage_files(self.name, stage):
+            place = self.run.path / file.relative_to(self.recorded.path)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, place)
+        for key in ("failed", "extras") if stage != CLEAN else ():
+            if stage in self.recorded.manifest[key].get(self.name, {}):
+                entry = self.recorded.manifest[key][self.name][stage]
+                self.run.manifest[key].setdefault(self.name, {})[stage] = entry
+
     def _check_clean(self) -> State:
-        recorded, repetition = self.recorded.part(self.name, CLEAN), self.repetition
+        recorded = self.recorded.part(self.name, CLEAN)
         self.is_random = self._answers_at_random(recorded.sample_id[recorded.outcome != Outcome.FAILED][:PROBES])
-        repetition.random |= {self.name} if self.is_random else set()
         candidates = np.flatnonzero(is_open(recorded.outcome) & (self.plan.units > 0) & bool(len(self.plan.levels)))
-        least = MIN_RANDOM if self.is_random else MIN_SAMPLES
-        count = max(least, round(SHARE * len(candidates))) if repetition.count is None else repetition.count
-        self.drawn = np.zeros(len(self.plan.ids), bool)
+        least, count = MIN_RANDOM if self.is_random else MIN_SAMPLES, self.repetition.count
+        count = max(least, round(SHARE * len(candidates))) if count is None else count
         self.drawn[np.random.default_rng().choice(candidates, min(count, len(candidates)), replace=False)] = True
-        repetition.attacked[self.name], repetition.drawn[self.name] = len(candidates), int(self.drawn.sum())
+        self.attacked = len(candidates)
         super()._check_clean()
         repeated = self.audited.rows[CLEAN]
-        repetition.predictions += int((repeated.outcome != Outcome.FAILED).sum())
+        self.predictions = int((repeated.outcome != Outcome.FAILED).sum())
         self._compare_clean(recorded, repeated)
+        self._accept(CLEAN)
         self.audited.rows[CLEAN] = recorded
         return State.from_clean(recorded, self.plan.levels, targeted=self.plan.targeting is not None)
 
@@ -261,7 +264,7 @@ class RepeatedAudit(ModelAudit):
             self._note(CLEAN, "column margin comes out differently", ids[distant])
             shares = np.abs(recorded.clean_confidence - repeated.clean_confidence) > TOLERANCE
             self._note(CLEAN, "column clean_confidence comes out differently", ids[shares])
-        self._stop_at_differences()
+        self.repetition.stop_at_differences()
 
     def _leads(self, recorded: Records, differs: Array) -> Array:
         """(n,) bool: rows of a random model whose recorded class may lead."""
@@ -271,29 +274,23 @@ class RepeatedAudit(ModelAudit):
             leads[index] = Answers(self.audited, x, self.plan.eot, LOOKS).names(recorded.clean_pred[index])
         return leads
 
-    def _stop_at_differences(self) -> None:
-        if self.repetition.comparison.differences:
-            raise RequestError("the repetition stops at what is false")
-
     def _stage_rows(self, stage: Stage, state: State) -> Records:
         """Attack the drawn samples again, judge the stored inputs of all, and go on with what is recorded."""
         if stage.name in self.source.skipped:
             return NO_ROWS
         recorded, before = self.recorded.part(self.name, stage.name), self._state_before(stage, state)
         idle = self._check_turn(stage, before, recorded)
-        repeated = self._attack(stage, before, idle | ~self.drawn)
-        deviates, is_near = self._compare(*self._align(recorded, repeated, stage), before)
+        repetition = self._attack(stage, before, idle | ~self.drawn)
+        first, second, deviates = self._compare(stage, recorded, repetition, before)
         if deviates.any() and not self.is_random:
-            repeated = self._attack(stage, before, idle)
-            deviates, is_near = self._compare(*self._align(recorded, repeated, stage), before)
-        self._judge_drawn(stage, recorded, repeated, deviates, is_near)
+            repetition = self._attack(stage, before, idle)
+            first, second, deviates = self._compare(stage, recorded, repetition, before)
+        self._judge_drawn(stage, repetition, first, second, deviates, before)
         broken = np.flatnonzero(has_broken(recorded))
         for index in _chunks(broken):
             self._judge_stored(stage, rows.take(recorded, index))
-        self.repetition.successes += len(broken)
-        for file in self.recorded.array_files(self.name, stage.name):  # checks look at stored inputs
-            (self.run.path / "arrays").mkdir(exist_ok=True)
-            shutil.copyfile(file, self.run.path / "arrays" / file.name)
+        self.successes += len(broken)
+        self._accept(stage.name)
         return recorded
 
     def _check_turn(self, stage: Stage, before: State, recorded: Records) -> Array:
@@ -311,7 +308,7 @@ class RepeatedAudit(ModelAudit):
         wrong[index] |= level != before.broken[index] - 1
         description = "the stage attacked or spared the sample, or its budget is another, than by the rows before it"
         self._note(stage.name, description, self.plan.ids[wrong])
-        self._stop_at_differences()
+        self.repetition.stop_at_differences()
         return idle
 
     def _attack(self, stage: Stage, before: State, idle: Array) -> Run:
@@ -324,19 +321,13 @@ class RepeatedAudit(ModelAudit):
         AttackRun(audited, stage, before, idle, self.checks.gradient_models.get(stage.gradient, self.audited.model))()
         return scratch
 
-    def _align(self, recorded: Records, repeated: Run, stage: Stage) -> tuple[Records, Records]:
-        """The rows of the drawn samples that the run and its repetition attacked."""
-        repetition = repeated.part(self.name, stage.name)
-        ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, repetition)]
+    def _compare(self, stage: Stage, recorded: Records, repetition: Run, before: State) -> tuple[Records, Records, Array]:
+        """The rows of the drawn samples that a run and its repetition attacked, and where rounding does not explain both."""
+        repeated = repetition.part(self.name, stage.name)
+        ids = [records.sample_id[records.outcome != Outcome.SPARED] for records in (recorded, repeated)]
         common = np.intersect1d(np.intersect1d(*ids), self.plan.ids[self.drawn])
-        first, second = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, repetition))
-        return first, second
-
-    def _compare(self, recorded: Records, repeated: Records, before: State) -> tuple[Array, Array]:
-        """(m,) bool each: rows that rounding does not explain, and those of them near the boundary, where paths may split."""
-        margins = before.clean_margin[np.searchsorted(self.plan.ids, recorded.sample_id)]
-        scale = np.maximum(np.abs(margins), np.finfo(np.float32).tiny)
-        deviates = np.zeros(len(recorded), bool)
+        recorded, repeated = (rows.take(records, np.isin(records.sample_id, common)) for records in (recorded, repeated))
+        deviates, scale = np.zeros(len(recorded), bool), self._scale(recorded, before)
         for name in columns_of(recorded):
             if name in ("adv_margin", "margin", *SIZES, "adv_confidence"):
                 entry, counterpart = (np.ma.filled(getattr(side, name), 0).astype(float) for side in (recorded, repeated))
@@ -346,32 +337,39 @@ class RepeatedAudit(ModelAudit):
                 deviates |= missing | (np.abs(entry - counterpart) > TOLERANCE * size_)
             elif name != "seconds":
                 deviates |= _differing(recorded, repeated, name)
-        lead = np.maximum(np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0)))
-        return deviates, ~_differing(recorded, repeated, "broken") | (lead <= NEAR * scale)
+        return recorded, repeated, deviates
 
-    def _judge_drawn(self, stage: Stage, recorded: Records, repetition: Run, deviates: Array, is_near: Array) -> None:
+    def _scale(self, records: Records, before: State) -> Array:
+        """(m,) the clean margins of rows, above 0."""
+        margins = np.abs(before.clean_margin[np.searchsorted(self.plan.ids, records.sample_id)])
+        return np.maximum(margins, np.finfo(np.float32).tiny)
+
+    def _judge_drawn(
+        self, stage: Stage, repetition: Run, recorded: Records, repeated: Records, deviates: Array, before: State
+    ) -> None:
         """Note the drawn rows that differ by more than is explained, and other stored extras or reasons of failures."""
-        first, second = self._align(recorded, repetition, stage)
-        for side, records in enumerate((first, second)):
+        for side, records in enumerate((recorded, repeated)):
             is_broken = has_broken(records)
             index = np.searchsorted(self.plan.ids, records.sample_id[is_broken])
             np.minimum.at(self.levels[side], index, np.searchsorted(self.plan.levels, records.broken[is_broken]))
-        self.repetition.replayed += len(second)
+        self.replayed += len(repeated)
         if self.is_random:
             return
-        excused = is_near & (not self.repetition.is_exact)
-        self.repetition.comparison.boundary += int((deviates & excused).sum())
-        ids = second.sample_id
+        lead = np.maximum(np.abs(np.ma.filled(repeated.adv_margin, 0)), np.abs(np.ma.filled(repeated.margin, 0)))
+        is_near = ~_differing(recorded, repeated, "broken") | (lead <= NEAR * self._scale(recorded, before))
+        excused = deviates & is_near & (not self.repetition.is_exact)
+        self.repetition.comparison.boundary += int(excused.sum())
+        ids = repeated.sample_id
         self._note(stage.name, "the attack comes out differently", ids[deviates & ~excused])
-        legends = [run.legend(self.name, stage.name) for run in (self.recorded, repetition)]
-        if len(ids) and legends[0] != legends[1]:
+        first, second = self.recorded, repetition
+        if len(ids) and first.legend(self.name, stage.name) != second.legend(self.name, stage.name):
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
-        stated, findings = (run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (self.recorded, repetition))
-        counterpart = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample), findings.get(sample))]
-        self._note(stage.name, "what the attack stores comes out differently", np.array(counterpart))
-        stated, findings = (run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (self.recorded, repetition))
-        counterpart = [sample for sample in ids.tolist() if stated.get(str(sample)) != findings.get(str(sample))]
-        self._note(stage.name, "the reason of a failure comes out differently", np.array(counterpart))
+        stated, found = (run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (first, second))
+        odd = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample), found.get(sample))]
+        self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
+        reasons, again = (run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (first, second))
+        odd = [sample for sample in ids.tolist() if reasons.get(str(sample)) != again.get(str(sample))]
+        self._note(stage.name, "the reason of a failure comes out differently", np.array(odd))
 
     def _judge_stored(self, stage: Stage, records: Records) -> None:
         """Note rows of broken samples whose stored input is missing, does not succeed, or shows another value."""
@@ -433,10 +431,28 @@ def take_served(repeated: dict[str, Any], recorded: Mapping[str, Any]) -> None:
                 facts["served"] = stated["served"]
 
 
-def sign_chance(earlier: int, later: int) -> float:
-    """The probability of so many samples that break earlier rather than later, if both are as likely (a sign test)."""
-    n = earlier + later
-    return float(sum(comb(n, k) for k in range(earlier, n + 1)) / 2**n)
+def miss_probability(samples: int, draws: int, forged: int, turning: float | None = None) -> float:
+    """Probability that a repetition of `draws` samples, of `samples`, misses `forged` false ones.
+
+    One that is drawn is noticed; but of a random model, where a share `turning` of the true ones breaks otherwise by chance, only
+    where more break earlier than `most_earlier`.
+    """
+    probability = 0.0
+    for hits in range(max(0, draws - samples + forged), min(forged, draws) + 1):
+        turned = round((turning or 0.0) * (draws - hits))
+        most = 0 if turning is None else most_earlier(hits + turned)
+        passing = sum(comb(turned, earlier) for earlier in range(most - hits + 1)) / 2**turned
+        probability += passing * comb(forged, hits) * comb(samples - forged, draws - hits) / comb(samples, draws)
+    return probability
+
+
+def most_earlier(turned: int) -> int:
+    """How many samples, of those that break at another budget than recorded, may break at a smaller one by a sign test."""
+    most, tail = turned, 1
+    while tail < CHANCE * 2**turned:
+        most -= 1
+        tail += comb(turned, most)
+    return most
 
 
 def _differing(first: Any, second: Any, name: str) -> Array:
@@ -446,13 +462,9 @@ def _differing(first: Any, second: Any, name: str) -> Array:
     return np.asarray((missing != missing_again) | (~missing & (np.ma.getdata(entry) != np.ma.getdata(counterpart))))
 
 
-def _same_extras(stated: Mapping[str, Array] | None, findings: Mapping[str, Array] | None) -> bool:
-    stated, findings = stated or {}, findings or {}
-    return stated.keys() == findings.keys() and not any(_differ(stated[name], findings[name]) for name in findings)
-
-
-def _differ(first: Array, second: Array) -> bool:
-    return first.shape != second.shape or not are_close(first, second)
+def _same_extras(stated: Mapping[str, Array] | None, found: Mapping[str, Array] | None) -> bool:
+    stated, found = stated or {}, found or {}
+    return stated.keys() == found.keys() and all(are_close(stated[name], found[name]) for name in found)
 
 
 def _chunks(index: Array) -> Iterator[Array]:

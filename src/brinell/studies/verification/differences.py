@@ -24,12 +24,13 @@ from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.folder import LOCK, MANIFEST, REQUEST, SIGNATURE, read_json
 from brinell.store.inventory import FILES
+from brinell.store.trust import without_mark
 
 RTOL, ATOL = 1e-4, 1e-6
 """Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
 BOUNDARY_SHARE = 0.002
 """Share of the rows of a table, or of the arrays of a file, that may come out differently, rounded down to a number."""
-DATA = (".parquet", ".safetensors", ".npz", ".jsonl", ".toml", MANIFEST)
+DATA = (".parquet", ".safetensors", ".npz", ".jsonl", MANIFEST)
 """Ends of the names of files that hold data. All other files are texts that follow from them."""
 MOST_SAMPLES = 5
 
@@ -102,11 +103,12 @@ def list_files(folder: Path) -> list[str]:
 
 
 def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare the files with data of a folder, and the list of all files, with a repetition of its request."""
-    names, expected = set(list_files(folder)), set(list_files(repetition))
+    """Compare the files with data of a folder with a repetition of its request."""
+    comparison.rows = 0
+    names, expected = ({name for name in list_files(place) if name.endswith(DATA)} for place in (folder, repetition))
     for name in sorted(name for name in names ^ expected if not claims.covers(name)):
         comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
-    for name in sorted(name for name in names & expected if name.endswith(DATA) and not claims.covers(name)):
+    for name in sorted(name for name in names & expected if not claims.covers(name)):
         recorded, repeated = folder / name, repetition / name
         if recorded.name == MANIFEST:
             first, second = ({k: v for k, v in read_json(path).items() if k != FILES} for path in (recorded, repeated))
@@ -115,7 +117,7 @@ def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: 
             _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), claims, comparison)
         elif recorded.suffix == ".safetensors":
             _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), claims, comparison)
-        elif recorded.name != REQUEST and content_of(recorded) != content_of(repeated):
+        elif content_of(recorded) != content_of(repeated):
             comparison.note(name, "the file comes out differently")
     if len(comparison.origins) > 1:
         comparison.note(MANIFEST, f"the folder names several places as its own, such as {min(comparison.origins)}")
@@ -129,8 +131,12 @@ def compare_texts(folder: Path, anew: Path, claims: Claims, comparison: Comparis
             comparison.note(name, "the records produce no such file")
         elif name not in names:
             comparison.note(name, "the file is missing")
-        elif content_of(folder / name) != content_of(anew / name):
+        elif _text_of(folder / name) != _text_of(anew / name):
             comparison.note(name, "the file differs from the one that the records produce")
+
+
+def _text_of(path: Path) -> bytes:
+    return without_mark(content_of(path)) if path.name == REQUEST else content_of(path)
 
 
 def content_of(path: Path) -> bytes:
@@ -233,7 +239,9 @@ def _compare_arrays(
 
 
 def are_close(first: Array, second: Array) -> bool:
-    """True if two arrays of a shape and type are equal, floats within the tolerance."""
+    """True if two arrays have a shape and are equal, floats within the tolerance."""
+    if first.shape != second.shape:
+        return False
     if first.dtype.kind == "f":
         return bool(np.allclose(first, second, rtol=RTOL, atol=ATOL, equal_nan=True))
     return bool((first == second).all())

@@ -1,14 +1,15 @@
 """The result of a verification, and the report that says it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field
 
 from brinell.reports.values import Report, Table
+from brinell.store.standing import claimed_names
 from brinell.studies.result import ReportedResult
-from brinell.studies.verification.differences import Comparison, Difference
+from brinell.studies.verification.differences import Claims, Comparison, Difference
 
 
 class Status(StrEnum):
@@ -28,6 +29,9 @@ ENDINGS = {
     Status.REFUSED: "Refused: something in the folder is false",
     Status.CONSISTENT: "The files agree with each other; nothing more is proved",
 }
+
+
+NOTHING = Claims({})
 
 
 class VerifyResult(ReportedResult):
@@ -69,16 +73,16 @@ class VerifyResult(ReportedResult):
         cls,
         folder: Path,
         comparison: Comparison,
+        claims: Claims = NOTHING,
         *,
         premises: Sequence[str] = (),
-        verified: Sequence[str] = (),
+        verified: Iterable[str] = (),
         unverified: Sequence[str] = (),
-        claimed: Sequence[str] = (),
         refusal: str = "",
         repeated: bool = True,
         **counts: int,
     ) -> "VerifyResult":
-        """The result of comparing a folder with its repetition, or of its files alone."""
+        """The result of comparing a folder with its repetition, or, with a `refusal`, of its files alone."""
         status = Status.CONSISTENT if refusal or not repeated else Status.PROVED
         status = Status.REFUSED if comparison.differences else status
         return cls(
@@ -89,8 +93,8 @@ class VerifyResult(ReportedResult):
             rows=comparison.rows,
             deviations=comparison.boundary,
             verified_claims=[] if comparison.differences else list(verified),
-            unverified_claims=list(unverified),
-            claimed=list(claimed),
+            unverified_claims=[*unverified, *([] if refusal else dict.fromkeys(claims.patterns.values()))],
+            claimed=claimed_names(claims.patterns),
             problems=comparison.differences,
             refusal=refusal,
             **counts,

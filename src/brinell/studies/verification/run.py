@@ -1,19 +1,17 @@
 """Runs a verification, from the folder to the verdict: the request of a folder is carried out again, and both are compared."""
 
-import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import replace
-from math import comb
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError, option
-from brinell.core.record import CLEAN, has_broken
+from brinell.core.record import has_broken
 from brinell.core.version import VERSION
-from brinell.engine.audit import plan_facts
 from brinell.engine.job import settings_text
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
@@ -24,19 +22,18 @@ from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT, Run
 from brinell.store.run_manifest import stages_of
 from brinell.store.signature import signers
-from brinell.store.standing import CLAIMED, claimed_names
-from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text, without_mark
+from brinell.store.standing import CLAIMED
+from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.kit import Call, Study
 from brinell.studies.register import study_of
 from brinell.studies.verification import VerifyRequest
-from brinell.studies.verification.audit import Repetition, take_served
+from brinell.studies.verification.audit import Repetition
 from brinell.studies.verification.differences import (
     DATA,
     Claims,
     Comparison,
     compare_folders,
-    compare_json,
     compare_texts,
     content_of,
     list_files,
@@ -49,16 +46,28 @@ DERIVED = "the request file, the tables and the page are those that the manifest
 
 
 def carry_out(call: Call) -> VerifyResult:
-    """Verify the folder of a study, the folders in it and those that it derives from.
+    """Verify the folder of a study, the folders in it and those that it derives from, by the digests of their manifests.
 
     Models and data that the call names replace those of the folder.
     """
     folder = Path(call.request.run).absolute()
-    result = _verify(call, folder)
-    nested = [path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))] if study_of(folder).verb == LAYOUT.verb else []
-    for place in nested if not result.problems else ():
-        of_nested = call.request.model_copy(update={"run": str(place), "digest": ()})
-        result = result.joined(_verify(replace(call, request=of_nested), place, nested=True), place.name)
+    study = study_of(folder)
+    manifest = study.layout.read(folder)
+    result = _verify_alone(call, folder)
+    for place in sorted(file.parent for file in folder.glob(f"*/{MANIFEST}")) if study.verb == LAYOUT.verb else ():
+        if not result.problems:
+            within = replace(call, request=call.request.model_copy(update={"run": str(place), "digest": ()}))
+            result = result.joined(_verify_alone(within, place), place.name)
+    for name, origin in _origins(call, study, folder, manifest) if not result.problems else ():
+        if origin is None:
+            text = f"{name}, which it derives from: it is not there, or is another one than the manifest names"
+            part = VerifyResult.of(folder, Comparison(), unverified=[text], refusal="it is not there")
+        else:
+            own = call if study.sources is not None else replace(call, datasets={}, objects={})
+            names = {} if study.sources is not None else {"digest": (), "model": (), "data": None}
+            request = call.request.model_copy(update={"run": str(origin), "signed_by": None, **names})
+            part = carry_out(replace(own, request=request))
+        result = result.joined(part, name)
     return result
 
 
@@ -67,128 +76,83 @@ def data_of(settings: Mapping[str, Any]) -> str:
     return str(read_json(Path(settings["run"]) / MANIFEST)["request"].get("data", "digits"))
 
 
-def _verify(call: Call, folder: Path, *, nested: bool = False) -> VerifyResult:
-    """Verify one folder and, unless it is `nested` in one that is verified, those that it derives from."""
-    study = study_of(folder)
-    manifest = study.layout.read(folder)
-    result = _verify_alone(call, study, folder, manifest)
-    if nested or result.problems:
-        return result
+def _origins(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Path | None]]:
+    """Names and places of the folders that one derives from; None in the place of one that has another manifest."""
     for source in () if study.sources is None else study.resolve(study.sources)(folder, manifest):
-        request = call.request.model_copy(update={"run": str(source), "signed_by": None})
-        result = result.joined(carry_out(replace(call, request=request)), source.name)
-    derived_from = {**manifest.get("derived_from", {}), **manifest.get("runs", {})}  # a comparison has an audit in its folder
-    for path, digest in derived_from.items():
-        place = folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else _origin(folder, manifest, call) / path
-        result = result.joined(_verify_source(call, place, digest), path)
-    return result
+        yield source.name, source
+    # Relative names are meant from where the folder was made; those of a folder from elsewhere from here.
+    origin = find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
+    for path, digest in {**manifest.get("derived_from", {}), **manifest.get("runs", {})}.items():
+        place = folder / path.removeprefix("FOLDER/") if path.startswith("FOLDER/") else origin / path
+        file = place / MANIFEST
+        yield path, place if file.is_file() and bounded.digest(file) == digest else None
 
 
-def _origin(folder: Path, manifest: Mapping[str, Any], call: Call) -> Path:
-    """The directory that relative names in a folder are meant from; this one for a folder from elsewhere."""
-    return find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
+def _verify_alone(call: Call, folder: Path) -> VerifyResult:
+    """Verify a folder without those in it and those that it derives from."""
+    signatures = signers(folder, call.request.signed_by)
+    result = _judge(call, study_of(folder), folder)
+    return result.model_copy(update={"verified_claims": [*signatures, *result.verified_claims] if not result.problems else []})
 
 
-def _verify_alone(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]) -> VerifyResult:
-    options, text, signatures = call.request, request_text(manifest), signers(folder, call.request.signed_by)
-    replaced = {} if study.sources is not None else _replacements(study, options, manifest["request"])
-    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
+def _judge(call: Call, study: Study, folder: Path) -> VerifyResult:
+    options, manifest = call.request, study.layout.read(folder)
+    text, is_derived = request_text(manifest), study.sources is not None
     origin = find_origin(folder, text, manifest.get(MARK), call.trust)
     if manifest["brinell"] != VERSION:
         reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
-        return verify_files(folder, reason, signatures)
+        return verify_files(folder, reason)
     if origin is None:
         call.progress.warn(str(refusal(folder)))
-        return verify_files(folder, str(refusal(folder)), signatures)
+        return verify_files(folder, str(refusal(folder)))
+    replaced = {} if is_derived else _replacements(study, options, manifest["request"])
+    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
     if specs:
         check_directory(folder, text, origin)
     with chdir(origin):
         request: Any = parse_request(study.request, {**manifest["request"], **specs})
         _check_in_memory(study, folder, request, call)
-        digests = options.digest if study.sources is None else ()
-        premises = list_premises(_without_claims(study, folder, manifest), {*replaced, *call.datasets, *call.objects}, digests)
+        known = {*replaced, *call.datasets, *call.objects}
+        premises = list_premises(_without_claims(study, folder, manifest), known, () if is_derived else options.digest)
         call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
         if study.verb == LAYOUT.verb:
-            run, models = Run(folder, dict(manifest)), call.models()
-            _check_names(run, [model.name for model in models])
-            plan = plan_audit(request, dataset=call.dataset(), models=models)
-            return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures, replaced=replaced)
-        repeat = replace(call, study=study, request=request, options=study.options and study.options())
-        return _verify_study(repeat, folder, manifest, premises, signatures, replaced)
+            run = Run(folder, dict(manifest))
+            _check_names(run, [model.name for model in call.models()])
+            plan = plan_audit(request, dataset=call.dataset(), models=call.models())
+            return verify_run(run, plan, count=options.replay, premises=premises, replaced=replaced)
+        claims, comparison, verified = _claims(study, folder, replaced), Comparison(), [DERIVED]
+        command, defaults = str(manifest.get("command")), study.options and study.options()
+        again = replace(call, study=study, request=request, options=defaults, command=command, progress=SilentProgress())
+        _compare(study, folder, claims, comparison, None if is_derived else partial(_repeat, again, folder))
+    if not is_derived:
+        boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
+        counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
+        verified.insert(0, f"brinell {study.verb} was carried out again from its request: {counts}")
+    return VerifyResult.of(folder, comparison, claims, premises=premises, verified=verified, replayed=comparison.rows)
 
 
-def _verify_source(call: Call, folder: Path, digest: str) -> VerifyResult:
-    """Verify a folder that another one derives from, which names it by the digest of its manifest."""
-    file = folder / MANIFEST
-    if not file.is_file() or bounded.digest(file) != digest:
-        text = f"{folder}, which it derives from: it is not there, or is another one than the manifest names"
-        return VerifyResult.of(folder, Comparison(), unverified=[text], refusal="it is not there")
-    request = call.request.model_copy(update={"run": str(folder), "signed_by": None, "digest": (), "model": (), "data": None})
-    return _verify(replace(call, request=request, datasets={}, objects={}), folder)
-
-
-def _verify_study(
-    call: Call,
-    folder: Path,
-    manifest: Mapping[str, Any],
-    premises: Sequence[str],
-    signatures: Sequence[str],
-    replaced: Mapping[str, Any],
-) -> VerifyResult:
-    """Carry the call of a folder out again in another folder, and compare both."""
-    study, claims, comparison = call.study, _claims(call.study, folder, replaced), Comparison()
-    if _check_files(study, folder, manifest, comparison):
-        pass
-    elif study.sources is not None:  # it holds nothing of its own
-        with fitting(folder):
-            _check_texts(folder, claims, comparison)
+def _repeat(call: Call, folder: Path, place: Path) -> None:
+    """Carry the call of a folder out again in another place."""
+    call = replace(call, out=place)
+    if call.study.repeat is None:
+        call.study.resolve(call.study.run)(call)
     else:
-        with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
-            repeat = Path(directory) / "again"
-            quiet = replace(call, command=str(manifest.get("command")), out=repeat, progress=SilentProgress())
-            if study.repeat is None:
-                study.resolve(study.run)(quiet)
-            else:
-                study.resolve(study.repeat)(quiet, folder)
-            with fitting(folder):
-                compare_folders(folder, repeat, claims, comparison)
-                if not comparison.differences:
-                    _check_texts(folder, claims, comparison)
-    boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
-    counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
-    repeated = f"brinell {study.verb} was carried out again from its request: {counts}"
-    return VerifyResult.of(
-        folder,
-        comparison,
-        premises=premises,
-        verified=[*signatures, *([repeated] if study.sources is None else []), DERIVED],
-        unverified=_reasons(claims),
-        claimed=claimed_names(claims.patterns),
-        replayed=comparison.rows,
-    )
+        call.study.resolve(call.study.repeat)(call, folder)
 
 
-def verify_files(path: Path, reason: str, signatures: Sequence[str] = ()) -> VerifyResult:
-    """Verify a folder from its files alone, whatever it names: digests, rules of rows, request, tables and page.
-
-    Args:
-        path: the folder, of a run or of another study.
-        reason: why its models and data are not used.
-        signatures: a sentence about each signature that it carries.
-    """
+def verify_files(path: Path, reason: str) -> VerifyResult:
+    """Verify a folder from its files alone: digests, rules of rows, request, tables and page; `reason` says why."""
     study, comparison = study_of(path), Comparison()
     manifest = study.layout.read(path)
     claims = _claims(study, path)
-    if not _check_files(study, path, manifest, comparison) and manifest["brinell"] == VERSION:
-        with fitting(path):
-            _check_texts(path, claims, comparison)
+    _compare(study, path, claims, comparison, has_texts=manifest["brinell"] == VERSION)
     return VerifyResult.of(
         path,
         comparison,
+        claims,
         premises=list_premises([manifest], (), (), is_open=False),
-        verified=[*signatures, "the files are those that the manifest lists, with its hashes", DERIVED],
+        verified=["the files are those that the manifest lists, with its hashes", DERIVED],
         unverified=[FILES_ALONE if "version" not in reason else f"every figure, since {reason}"],
-        claimed=claimed_names(claims.patterns),
         refusal=reason,
     )
 
@@ -199,7 +163,6 @@ def verify_run(
     *,
     count: int | None = None,
     premises: Sequence[str] = (),
-    signatures: Sequence[str] = (),
     replaced: Mapping[str, Any] | None = None,
 ) -> VerifyResult:
     """Carry an audit out again on drawn samples, judge each stored input again, and compare what comes out.
@@ -209,73 +172,57 @@ def verify_run(
         plan: its plan, rebuilt from its request, with the data and models that it names.
         count: samples of each model to attack again; None for 8 or 5 %, whichever is more.
         premises: a sentence about each premise of the verdict.
-        signatures: a sentence about each signature that the run carries.
         replaced: settings of the request that the person gave.
     """
     study, comparison = study_of(run.path), Comparison()
     claims = _claims(study, run.path, replaced)
     repetition = Repetition(run, plan, count, comparison, claims)
     try:
-        if not _check_files(study, run.path, run.manifest, comparison):
-            facts = json.loads(json.dumps({key: value for key, value in plan_facts(plan).items() if key != "warnings"}))
-            take_served(facts, run.manifest)
-            compare_json(MANIFEST, {key: run.manifest.get(key) for key in facts}, facts, claims, comparison)
-            for source in plan.models:
-                if run.part(source.name, CLEAN).sample_id.tolist() != plan.ids.tolist():
-                    comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")
-        if not comparison.differences:
-            with tempfile.TemporaryDirectory(prefix="brinell-") as place, fitting(run.path):
-                repetition.carry_out(Path(place) / "again")
-                if not comparison.differences:
-                    _check_texts(run.path, claims, comparison)
+        _compare(study, run.path, claims, comparison, repetition.carry_out)
     except BrinellError:
         if not comparison.differences:
             raise
+    audits = repetition.audits
     open_points = ["every figure, since something is false"] if comparison.differences else []
     open_points += [
-        f"{name}: the attacked samples, since none was to be repeated"
-        for name, draws in repetition.drawn.items()
-        if repetition.attacked[name] > draws == 0
+        f"{audit.name}: the attacked samples, since none was to be repeated"
+        for audit in audits
+        if audit.attacked > audit.drawn.sum() == 0
     ]
-    open_points += [f"{name}: exact rows and costs, since the model answers at random" for name in sorted(repetition.random)]
+    open_points += [
+        f"{audit.name}: exact rows and costs, since the model answers at random" for audit in audits if audit.is_random
+    ]
     return VerifyResult.of(
         run.path,
         comparison,
+        claims,
         premises=premises,
-        verified=[*signatures, *_sentences(repetition)],
-        unverified=[*open_points, *repetition.unsettled, *_reasons(claims)],
-        claimed=claimed_names(claims.patterns),
-        repeated=count != 0 or not any(repetition.attacked.values()),
-        predictions=repetition.predictions,
-        successes=repetition.successes,
+        verified=_sentences(repetition),
+        unverified=[*open_points, *repetition.unsettled],
+        repeated=count != 0 or not any(audit.attacked for audit in audits),
+        predictions=sum(audit.predictions for audit in audits),
+        successes=sum(audit.successes for audit in audits),
         replayed=repetition.replayed,
-        samples=sum(repetition.drawn.values()),
+        samples=sum(int(audit.drawn.sum()) for audit in audits),
     )
 
 
-def _sentences(repetition: Repetition) -> list[str]:
+def _sentences(repetition: Repetition) -> Iterator[str]:
     """What was found of an audit that holds."""
-    sentences = [
-        "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign",
-        f"the models predict the recorded classes for all {repetition.predictions:,} clean inputs, and checks come out as "
-        "recorded",
-        f"each of {repetition.successes:,} stored adversarial inputs is a success within its budget",
-        DERIVED,
-    ]
-    for name, attacked in repetition.attacked.items():
-        draws, tenth = repetition.drawn[name], max(1, round(0.1 * attacked))
-        single, multiple = (miss_probability(attacked, draws, forged) for forged in (1, tenth))
-        missed = f"this misses {tenth} forged samples with probability {multiple:.2g}, and a single one with {single:.2g}"
-        if name in repetition.random:
-            missed = "up to 9 forged ones among them, or more that answers leave open, pass for chance"
+    predictions, successes = (sum(getattr(a, name) for a in repetition.audits) for name in ("predictions", "successes"))
+    yield "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign"
+    yield f"the models predict the recorded classes for all {predictions:,} clean inputs, and checks come out as recorded"
+    yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
+    yield DERIVED
+    for audit in repetition.audits:
+        draws, tenth = int(audit.drawn.sum()), max(1, round(0.1 * audit.attacked))
+        single, several = audit.miss_probability(1), audit.miss_probability(tenth)
+        scatter = ", by how its answers scatter," if audit.is_random else ""
         if draws:
-            sentences.append(f"{name}: {draws} of {attacked} attacked samples were attacked again; {missed}")
-    return sentences
-
-
-def miss_probability(samples: int, draws: int, forged: int) -> float:
-    """Probability that none of `forged` false samples, of `samples`, is among the `drawn` ones."""
-    return comb(samples - forged, draws) / comb(samples, draws) if forged <= samples else 0.0
+            yield (
+                f"{audit.name}: {draws} of {audit.attacked} attacked samples were attacked again;{scatter} this misses {tenth} "
+                f"forged samples with probability {several:.2g}, and a single one with {single:.2g}"
+            )
 
 
 def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
@@ -291,26 +238,41 @@ def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = Non
     return Claims({**CLAIMED, **dict(study.claimed), **defaults, **{f"{name}/*": "the folders in it" for name in nested}})
 
 
-def _reasons(claims: Claims) -> list[str]:
-    return list(dict.fromkeys(claims.patterns.values()))
+def _compare(
+    study: Study,
+    folder: Path,
+    claims: Claims,
+    comparison: Comparison,
+    repeat: Callable[[Path], object] | None = None,
+    *,
+    has_texts: bool = True,
+) -> None:
+    """Compare a folder with its manifest, with what `repeat` makes of its request elsewhere, and with the texts of its data."""
+    with fitting(folder), tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+        _check_files(study, folder, comparison)
+        if repeat is not None and not comparison.differences:
+            again = Path(directory) / "again"
+            repeat(again)
+            compare_folders(folder, again, claims, comparison)
+        if has_texts and not comparison.differences:
+            _check_texts(folder, claims, comparison)
 
 
-def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], comparison: Comparison) -> bool:
-    """Note files that are missing, changed or foreign, and rows that break a rule; True if there are any."""
+def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
+    """Note files that are missing, changed or foreign, and rows that break a rule."""
+    manifest = study.layout.read(folder)
     for name, problem in study.layout.find_faults(folder, manifest):
         comparison.note(name, f"the file {problem}")
     if study.verb == LAYOUT.verb and not comparison.differences:
-        with fitting(folder):
-            run = Run(folder, dict(manifest))
-            parts = run.parts()
-            for location, description, samples in find_violations(manifest, parts):
-                comparison.note(location, description, samples.tolist())
-            comparison.rows = sum(map(len, parts))
-            for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
-                if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
-                    description = "an input is stored, and no row says so, or the other way round"
-                    comparison.note(f"{model} {stage}", description, sorted(odd))
-    return bool(comparison.differences)
+        run = Run(folder, dict(manifest))
+        parts = run.parts()
+        for location, description, samples in find_violations(manifest, parts):
+            comparison.note(location, description, samples.tolist())
+        comparison.rows = sum(map(len, parts))
+        for (model, stage), rows in zip(stages_of(manifest), parts, strict=True):
+            if odd := set(rows.sample_id[has_broken(rows)].tolist()) ^ run.stored(model, stage):
+                description = "an input is stored, and no row says so, or the other way round"
+                comparison.note(f"{model} {stage}", description, sorted(odd))
 
 
 def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
@@ -319,20 +281,9 @@ def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
     An audit that has neither table nor page shows nothing.
     """
     names = [name for name in list_files(folder) if not claims.covers(name)]
-    for place in (folder / name for name in names if Path(name).name == MANIFEST):
-        _check_request_file(place.parent, folder, comparison)
-    if study_of(folder).verb != LAYOUT.verb or not all(name.endswith(DATA) for name in names):
+    if study_of(folder).verb != LAYOUT.verb or not all(name.endswith((*DATA, REQUEST)) for name in names):
         with _written_anew(folder) as anew:
             compare_texts(folder, anew, claims, comparison)
-
-
-def _check_request_file(place: Path, folder: Path, comparison: Comparison) -> None:
-    file, study, manifest = place / REQUEST, study_of(place), read_json(place / MANIFEST)
-    if file.exists():
-        request = parse_request(study.request, dict(manifest["request"]))
-        text = settings_text(study.layout, request, str(manifest.get("command")), place)
-        if without_mark(bounded.text(file)) != without_mark(text):
-            comparison.note(str(file.relative_to(folder)), "the file differs from the request in the manifest")
 
 
 @contextmanager
@@ -344,10 +295,14 @@ def _written_anew(folder: Path) -> Iterator[Path]:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content_of(folder / name))
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
-            study = study_of(manifest.parent)
+            study, origin = study_of(manifest.parent), folder / manifest.parent.relative_to(copy)
+            if (origin / REQUEST).exists():
+                content = read_json(manifest)
+                request = parse_request(study.request, dict(content["request"]))
+                text = settings_text(study.layout, request, str(content.get("command")), origin)
+                (manifest.parent / REQUEST).write_text(text, encoding="utf-8")
             if study.leaves_folder:
-                place = () if study.sources is None else (folder / manifest.parent.relative_to(copy),)
-                study.write_page(manifest.parent, *place)
+                study.write_page(manifest.parent, *(() if study.sources is None else (origin,)))
         yield copy
 
 
