@@ -1,10 +1,10 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
-The reference lies in docs/reference: plugins.md comes from the plugins' docstrings and fields, records.md from the record's
-columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, json.md and
-docs/schema/*.json from the results that `--json` prints and from the manifests.
-The calls in api.md and the commands in docs/index.md come from the register, the tree in reading.md from the docstrings of rooms
-and studies; in these pages the text around the marked lists is written by hand. tests/messages.txt lists what refusals say.
+The reference lies in docs/reference: plugins/KIND.md comes from the plugins' docstrings and fields, commands/VERB.md from the
+command line and the calls of the register, records.md from the record's columns and the checks, benchmark-sets.md from the
+columns of a benchmark set, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
+The calls in api.md and the tree in reading.md come from docstrings; in these pages the text around the marked lists is written by
+hand. tests/messages.txt lists what refusals say.
 """
 
 import argparse
@@ -50,18 +50,15 @@ WIDTH = 100
 def pages() -> dict[str, str]:
     """Every generated file, by its path from the root, with what it should hold."""
     texts = {
-        "docs/reference/plugins.md": plugin_page(),
         "docs/reference/records.md": record_page(),
-        "docs/reference/cli.md": cli_page(),
         "docs/reference/json.md": json_page(),
         "docs/reference/benchmark-sets.md": benchmark_page(),
         "docs/reference/api.md": with_list("docs/reference/api.md", calls_list()),
-        "docs/index.md": with_list("docs/index.md", commands_list()),
         "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "tests/messages.txt": message_page(),
     }
-    return texts | schema_pages()
+    return texts | plugin_pages() | command_pages() | schema_pages()
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -98,24 +95,18 @@ def attribute_docs(cls: type[Any]) -> dict[str, str]:
 # --- plugins ---------------------------------------------------------------------------------------------------------
 
 
-def plugin_table() -> str:
-    """One line for each plugin, with a link to its section."""
-    rows = []
+def plugin_pages() -> dict[str, str]:
+    """A page for each kind of plug-ins, with their settings and what their authors wrote about them, and the list of all."""
+    intro = inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2]
+    index = [NOTE, f"# Plugins\n\n{intro}\n"]
+    pages = {}
     for kind in plugins.FOLDERS:
-        for name in plugins.names(kind):
-            plugin = plugins.load(kind, name)
-            settings = ", ".join(f"`{field.name}`" for field in dataclasses.fields(plugin))
-            rows.append([kind, f"[{name}](#{kind}-{name})", first_line(plugin), settings])
-    return table(["kind", "name", "what it is", "settings"], rows)
-
-
-def plugin_page() -> str:
-    """All plugins with their settings and with what their authors wrote about them."""
-    parts = [NOTE, "# Plugins\n\n", *inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2:], "\n\n", plugin_table()]
-    for kind in plugins.FOLDERS:
-        for name in plugins.names(kind):
-            parts.append(f"\n## {kind}: {name}\n\n{plugin_section(plugins.load(kind, name))}")
-    return "".join(parts)
+        classes = {name: plugins.load(kind, name) for name in plugins.names(kind)}
+        rows = [[f"[{name}]({kind}.md#{name})", first_line(plugin)] for name, plugin in classes.items()]
+        index.append(f"\n## [{kind}]({kind}.md)\n\n{table(['name', 'what it is'], rows)}")
+        sections = [f"\n## {name}\n\n{plugin_section(plugin)}" for name, plugin in classes.items()]
+        pages[f"docs/reference/plugins/{kind}.md"] = f"{NOTE}# Plugins: {kind}\n{''.join(sections)}"
+    return {"docs/reference/plugins/index.md": "".join(index)} | pages
 
 
 def plugin_section(plugin: type[Any]) -> str:
@@ -207,20 +198,36 @@ def benchmark_page() -> str:
 # --- command line and JSON -------------------------------------------------------------------------------------------
 
 
-def cli_page() -> str:
-    """The help of every verb of the command line, as it is printed."""
-    from brinell.cli import command_line
+def command_pages() -> dict[str, str]:
+    """A page for each verb, with its examples, its help as it is printed and its Python call, and the list of all by panel."""
+    from brinell.cli import PANELS, command_line
 
     app = command_line()
 
-    parts = [NOTE, "# Command line\n"]
-    for arguments in [[], *(name.split() for name in register.commands())]:
-        result = CliRunner().invoke(app, [*arguments, "--help"], prog_name="brinell", terminal_width=100, color=False)
+    def help_text(*words: str) -> str:
+        """What `brinell WORDS --help` prints."""
+        result = CliRunner().invoke(app, [*words, "--help"], prog_name="brinell", terminal_width=100, color=False)
         if result.exit_code:
-            raise SystemExit(f"brinell {' '.join(arguments)} --help ended with {result.exit_code}: {result.output}")
-        text = "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
-        parts.append(f"\n## {' '.join(['brinell', *arguments])}\n\n```text\n{text}\n```\n")
-    return "".join(parts)
+            raise SystemExit(f"brinell {' '.join(words)} --help ended with {result.exit_code}: {result.output}")
+        return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+
+    index, pages = [NOTE, "# Commands\n\nEvery command takes `--json` ([schemas](../json.md)).\n"], {}
+    remaining = register.commands()
+    panels = {title: [verb for verb in remaining if verb.split()[0] in verbs] for title, verbs in PANELS.items()}
+    panels["Installed"] = [verb for verb in remaining if verb not in {verb for verbs in panels.values() for verb in verbs}]
+    for title, verbs in panels.items():
+        rows = []
+        for verb in verbs:
+            study, summary, name = register.load(verb), remaining[verb].summary, verb.replace(" ", "-")
+            rows.append([f"[{verb}]({name}.md)", summary, f"`{study.examples[0]}`"])
+            text = f"{NOTE}# {verb}\n\n{summary}\n\n## brinell {verb}\n\n```text\n{help_text(*verb.split())}\n```\n"
+            if study.call:
+                text += "\n" + call_section(study.name, calls.call_of(study)).replace("### ", "## ", 1)
+            pages[f"docs/reference/commands/{name}.md"] = text
+        if rows:
+            index.append(f"\n## {title}\n\n" + table(["command", "what it does", "for example"], rows))
+    index.append(f"\n## Options of every command\n\n```text\n{help_text().partition('Options:')[2].strip()}\n```\n")
+    return {"docs/reference/commands/index.md": "".join(index)} | pages
 
 
 def json_page() -> str:
@@ -278,21 +285,6 @@ def with_list(path: str, text: str) -> str:
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
-def commands_list() -> str:
-    """Every command with its summary and its first example."""
-    return table(
-        ["command", "what it does", "for example"],
-        (
-            [
-                f"[{verb}](reference/cli.md#brinell-{verb.replace(' ', '-')})",
-                entry.summary,
-                f"`{register.load(verb).examples[0]}`",
-            ]
-            for verb, entry in register.commands().items()
-        ),
-    )
-
-
 def standing_tables() -> str:
     """What the folders of studies claim."""
     claims: dict[str, list[str]] = {}
@@ -342,10 +334,8 @@ def first_sentence(text: str) -> str:
 
 
 def calls_list() -> str:
-    """Every Python call with its signature and what its docstring says."""
-    functions = {study.name: calls.call_of(study) for study in register.studies().values() if study.call}
-    functions |= {name: getattr(brinell, name) for name in ("attack", "data", "open")}
-    return "\n".join(call_section(name, functions[name]) for name in sorted(functions))
+    """The calls that are no command, with signatures and docstrings."""
+    return "\n".join(call_section(name, getattr(brinell, name)) for name in ("attack", "data", "open"))
 
 
 def call_section(name: str, function: Callable[..., Any]) -> str:
@@ -377,7 +367,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
     check = parser.parse_args().check
     expected = pages()
-    stray = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/schema/*.json")} - set(expected)
+    folders = ("docs/schema/*.json", "docs/reference/commands/*.md", "docs/reference/plugins/*.md")
+    stray = {str(path.relative_to(ROOT)) for folder in folders for path in ROOT.glob(folder)} - set(expected)
     stale = [path for path, text in expected.items() if read(ROOT / path) != text]
     for path in [*stale, *sorted(stray)]:
         print(f"{path} is out of date: run `make docs`" if check else f"{'removed' if path in stray else 'wrote'} {path}")

@@ -31,9 +31,15 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 
 
 def on_config(config: Any) -> Any:
-    """The notes in design/ come last in the navigation, by their numbers."""
+    """Complete the navigation by what is generated: commands and plug-ins in the order of their lists, then the design notes."""
+    for tab in config.nav:
+        for name in ("commands", "plugins"):
+            if tab.get(name.capitalize()) == f"reference/{name}/index.md":
+                index = (ROOT / "docs" / "reference" / name / "index.md").read_text(encoding="utf-8")
+                pages = dict.fromkeys(re.findall(r"\]\(([a-z-]+\.md)\)", index))
+                tab[name.capitalize()] = [f"reference/{name}/{page}" for page in ("index.md", *pages)]
     notes = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("design/*.md"))]
-    config.nav.append({"Design notes": notes})
+    config.nav[-1]["Project"].append({"Design notes": notes})
     return config
 
 
