@@ -51,10 +51,10 @@ extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, besid
 		tests/engine/test_ray.py tests/test_harden_examples.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names, prose and links, generated docs
-	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs
+	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs check-pictures
 
 # Types take as long as all others together.
-.PHONY: check-types check-style check-words check-docs
+.PHONY: check-types check-style check-words check-docs check-pictures
 check-types: $(TOOLS_READY)
 	$(BIN)/python scripts/call_signatures.py
 	$(BIN)/mypy
@@ -73,8 +73,13 @@ check-words: $(TOOLS_READY)
 check-docs: $(TOOLS_READY)
 	$(BIN)/python scripts/generate_docs.py --check
 
-docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew
+# It makes the runs of the README again, which takes half a minute.
+check-pictures: $(TOOLS_READY)
+	$(ONE_THREAD) $(BIN)/python scripts/pictures.py --check
+
+docs: $(TOOLS_READY) ## Write the generated parts of the documentation and its pictures anew
 	$(BIN)/python scripts/generate_docs.py
+	$(ONE_THREAD) $(BIN)/python scripts/pictures.py
 
 site: $(TOOLS_READY) ## Build the documentation site in site/; a link that leads nowhere stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

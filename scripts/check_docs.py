@@ -11,9 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LINES = {"docs/guides": 130, "docs/results": 110}
+LINES = {"docs/guides": 130, "docs/results": 200}
 README_BYTES = 6144
-GENERATED = ("reference/commands/", "reference/plugins/", "reference/records.md", "reference/json.md", "reference/benchmark-sets.md")
+GENERATED = (
+    "reference/commands/",
+    "reference/plugins/",
+    "reference/records.md",
+    "reference/json.md",
+    "reference/benchmark-sets.md",
+)
 """Pages that `make docs` writes whole."""
 PAGES, WORDS, DESIGN_WORDS, CHANGELOG_WORDS = 40, 45_000, 12_000, 800
 """At most: pages in docs that people write, words in them and beside them, in design notes, and in the changelog."""

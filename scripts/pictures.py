@@ -1,7 +1,7 @@
 """Makes the pictures of README.md by its own commands; with --check, tells whether they show the pages of today.
 
-The commands run in a fresh folder with the files that README.md shows. A picture is the first screen of a page in chromium. Beside
-it lies the text of that page, without dates and times: `--check` makes the runs again and compares it, which needs no browser.
+The commands run in a fresh folder with the files that README.md shows. A picture is a screen of a page in chromium. Beside it is
+the text of that page, without dates and times: `--check` makes the runs again and compares it, which needs no browser.
 """
 
 import argparse
