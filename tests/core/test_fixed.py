@@ -3,23 +3,28 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, batch_of, distance, ledger_settings, threat_of
+from _helpers import Recorder, batch_of, distance, ledger_settings, run_audit, threat_of
 from _refusals import refused
 from brinell import plugins
+from brinell.core import norms
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.model import Access
 from brinell.core.oracle import Batch
+from brinell.core.record import has_broken
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
+from brinell.datasets._rhythm import with_rhythm
 from brinell.models._torch_model import TorchModel
+from brinell.store import rows
 from brinell.testing.linear import LinearModel, linear_problem
 
 AGE, SEX, INCOME = Column("age", 0.0, 100.0), Column("sex", fixed=True, values=("f", "m")), Column("income", -1e4, 9e4)
@@ -209,6 +214,47 @@ def _margin_in(model, x, y, free, norm):
     bias = model.bias + fixed_values[0] @ model.weight.T
     part = LinearModel(model.weight[:, free], bias, Domain(kind="vector", shape=(len(free),)))
     return part.margin(x[:, free], y[None], norm)
+
+
+# In an audit
+
+
+def table_or_heartbeats(draw):
+    """Data of values of which some are fixed, as table: and rhythm= describe them: the domain, and inputs (n, *shape)."""
+    if draw.random() < 0.5:
+        levels = 256 if draw.random() < 0.5 else None
+        domain = with_rhythm(Domain(kind="signal", shape=(int(draw.integers(1, 3)), 4), levels=levels))
+    else:
+        fixed = draw.permutation([True, False, False, *(draw.random(3) < 0.5)]).tolist()
+        columns = tuple(Column(f"column {number}", fixed=entry) for number, entry in enumerate(fixed))
+        domain = Domain(kind="vector", shape=(6,), high=tuple(9.0 if entry else 1.0 for entry in fixed), columns=columns)
+    x = torch.from_numpy(draw.random((32, *domain.shape))).float()
+    return domain, domain.round(x * domain.bounds(x)[1])
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 2**32), st.sampled_from([("fgsm", "linf"), ("apgd?steps=5", "l2"), ("square?steps=20", "linf")]))
+def test_adversarial_examples_are_judged_as_whole_inputs(tmp_path_factory, seed, setting):
+    """What stands in the rows is what the model says of whole inputs, and how far they are from whole clean ones."""
+    (attack, norm), draw = setting, np.random.default_rng(seed)
+    domain, x = table_or_heartbeats(draw)
+    weight = (torch.from_numpy(draw.normal(size=(3, *domain.shape))).float() / domain.bounds(x)[1]).flatten(1)
+    model = LinearModel(weight, -weight @ x.flatten(1).mean(0), domain)  # undecided in the middle of the data
+    run = run_audit(tmp_path_factory.mktemp("run"), model, x, model.predict(x).argmax(1), eps="0.9", attack=attack, norm=norm)
+    records = run.records()
+    records = rows.take(records, has_broken(records))
+    found, ids = run.adversarial("linear", attack, range(len(x))), records.sample_id.tolist()
+    assert sorted(found) == sorted(ids) and ids
+    clean, adversarial = x[ids], torch.from_numpy(np.stack([found[sample] for sample in ids]))
+    fixed = [number for number, column in enumerate(domain.columns) if column.fixed]
+    assert torch.equal(adversarial[:, fixed], clean[:, fixed]) and adversarial.shape == clean.shape
+    logits, y = model.predict(adversarial), torch.from_numpy(np.asarray(records.label))
+    expected = {name: getattr(norms, name)(adversarial - clean) for name in ("linf", "l2", "l1", "l0")}
+    expected |= {"adv_pred": logits.argmax(1), "adv_confidence": logits.softmax(1).amax(1), "adv_margin": margin(logits, y)}
+    if domain.levels is None:
+        expected |= {"quantised_pred": logits.argmax(1), "quantised_within": torch.ones(len(ids))}
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(records, name).astype(float), values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_batches_of_others_keep_their_shape():
