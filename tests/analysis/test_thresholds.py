@@ -8,6 +8,7 @@ EPS = [0.0, 0.1, 0.2]
 INF = np.inf
 TRUE = {"name": "probability", "true_below": 0.1, "wrong_class": None, "wrong_above": None, "text": "true<0.1"}
 WRONG = {"name": "probability", "true_below": None, "wrong_class": 2, "wrong_above": 0.9, "text": "class=two>0.9"}
+TOP = {"name": "top", "k": 2, "text": "top2"}
 BREAKS = np.array([[0, 0.05, INF, INF, INF, INF], [0, 0.02, 0.1, 0.15, INF, INF]])
 
 
@@ -25,6 +26,8 @@ def test_every_rate_says_what_it_counts(synthetic):
     rates = [result.clean_accuracy, *result.robust_accuracy, *(rate for stage in result.stages for rate in stage.curve)]
     rates += [rate for entry in result.per_class for rate in (entry.clean, *entry.robust)]
     assert {rate.quantity for rate in rates} == {"share that does not meet true<0.1"}
+    of_top = summarise_model(*run(synthetic, TOP), "runs/x", "m")
+    assert {rate.quantity for rate in of_top.robust_accuracy} == {"top-2 accuracy"} and "top-2 accuracy" in of_top.verdict
     plain = summarise_model(*run(synthetic, {"name": "misclassified"}), "runs/x", "m")
     assert plain.meaning is None and {rate.quantity for rate in plain.robust_accuracy} == {"accuracy"}
 
@@ -32,8 +35,10 @@ def test_every_rate_says_what_it_counts(synthetic):
 def test_the_class_of_the_criterion_is_not_missed(synthetic):
     for criterion, missing in ((TRUE, 2), (WRONG, 1)):
         assert summarise_model(*run(synthetic, criterion), "r", "m").classes_without_samples == missing
-    assert meaning(run(synthetic)[0]) == "the predicted class is wrong, and the true class has a probability below 0.1"
-    assert meaning(run(synthetic, WRONG)[0]) == "an input of another class has a probability above 0.9 for two"
+    of_true, of_class, of_top = (meaning(run(synthetic, criterion)[0]) for criterion in (TRUE, WRONG, TOP))
+    assert of_true.startswith("the predicted class is wrong, and the true class has a probability below 0.1; the share")
+    assert of_class.startswith("an input of another class has a probability above 0.9 for two; the share")
+    assert "robust accuracy" in of_true and "robust accuracy" not in of_top
 
 
 def test_statements(synthetic):

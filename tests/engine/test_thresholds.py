@@ -1,4 +1,4 @@
-"""A criterion of probability: known distances to the threshold, its clean figure, verification, and what refuses its runs."""
+"""Criteria of probability and rank: known distances to the threshold, clean figures, verification, and refusals."""
 
 import math
 import shutil
@@ -10,7 +10,7 @@ from torch import nn
 
 import brinell
 from _forger import Forger, survive
-from brinell.core.criterion import MISCLASSIFIED, Threshold
+from brinell.core.criterion import MISCLASSIFIED, Threshold, TopK
 from brinell.core.errors import RequestError
 from brinell.engine.thresholds import parse_threshold
 
@@ -34,6 +34,14 @@ class Rising(nn.Module):
     def forward(self, x):
         lead = STEEP * (x.mean(1) - 0.5)
         return torch.stack([torch.ones_like(lead), torch.zeros_like(lead), lead], 1)
+
+
+class Ranked(nn.Module):
+    """Class 1 is always before class 0, and class 2 comes before it where the mean of the values exceeds a half."""
+
+    def forward(self, x):
+        lead = STEEP * (x.mean(1) - 0.5)
+        return torch.stack([torch.zeros_like(lead), torch.ones_like(lead), lead, lead - 9], 1)
 
 
 def inputs(boundary):
@@ -68,7 +76,7 @@ WRONG_BOUNDARY = 0.5 + (logit(0.9) + math.log(math.e + 1)) / STEEP
 """Mean at which class 2 of `Rising` has a probability of 0.9."""
 
 
-KNOWN = {"true<0.1": (TwoClasses(), TRUE_BOUNDARY), "class=2>0.9": (Rising(), WRONG_BOUNDARY)}
+KNOWN = {"true<0.1": (TwoClasses(), TRUE_BOUNDARY), "class=2>0.9": (Rising(), WRONG_BOUNDARY), "top2": (Ranked(), 0.5)}
 SLOW = ["fab?steps=30", "square?steps=300", "ray-s?steps=2000"]
 
 
@@ -115,8 +123,8 @@ def test_of_two_classes_a_half_is_misclassification(tmp_path):
 
 def test_attacks_see_logits_whose_lead_is_the_margin():
     for classes in [2, 3, 7]:
-        for criterion in [{"true_below": 0.05}, {"true_below": 0.6}, {"wrong_class": 0, "wrong_above": 0.3}]:
-            threshold = Threshold(**criterion)
+        thresholds = [Threshold(true_below=0.05), Threshold(true_below=0.6), Threshold(wrong_class=0, wrong_above=0.3)]
+        for threshold in [*thresholds, TopK(1), *[TopK(2)] * (classes > 2)]:
             logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
             y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
             logits.requires_grad_()
@@ -143,7 +151,21 @@ def test_texts():
         threshold = parse_threshold(text, CLASSES)
         assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
         assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
-    for text in ("", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"):
+    for text in ("top5", " top-5", "top:5"):
+        assert parse_threshold(text, CLASSES) == parse_threshold(TopK(5).text, CLASSES) == TopK(5)
+    for text in (
+        "",
+        "top",
+        "top-x",
+        "true",
+        "true<",
+        "true>0.1",
+        "true<0",
+        "true<1",
+        "true<nan",
+        "class=cow>0.9",
+        "class=cat<0.9",
+    ):
         with pytest.raises(RequestError) as refusal:
             parse_threshold(text, CLASSES)
         assert "\n" not in str(refusal.value)
@@ -156,6 +178,8 @@ def test_what_cannot_be_combined_is_refused_first(tmp_path_factory):
         ({"certify": True}, "does not go with --criterion|does not go with criterion"),
         ({"gate": "robust=0.5"}, "not robust accuracy"),
         ({"criterion": "class=7>0.9"}, "no class 7"),
+        ({"criterion": "top2"}, "the first 2 of 2 classes"),
+        ({"criterion": "top0"}, "the first 0 of 2 classes"),
         ({"criterion": "class=0>0.9"}, "all samples are of the class of criterion"),
     ]:
         tmp_path = tmp_path_factory.mktemp("row")

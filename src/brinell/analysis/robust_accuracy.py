@@ -54,7 +54,7 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
     """All figures of one model of a run; arguments as for `summarise`."""
     threshold = threshold_of(manifest)
-    quantity = ACCURACY if threshold is None else f"share that does not meet {threshold}"
+    quantity = ACCURACY if threshold is None else quantity_of(manifest["criterion"])
     cells = grid(records, manifest, model)
     n = int(manifest["data"]["n"])
     unseen = max(n - len(cells.ids), 0)
@@ -211,13 +211,23 @@ def criterion(manifest: Mapping[str, Any]) -> str:
     return f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
 
 
+def quantity_of(criterion: Mapping[str, Any]) -> str:
+    """What the rates of a run with a written criterion count."""
+    return f"top-{criterion['k']} accuracy" if criterion["name"] == "top" else f"share that does not meet {criterion['text']}"
+
+
 def meaning(manifest: Mapping[str, Any]) -> str:
-    """The criterion of probability of a run in words."""
+    """The written criterion of a run in words."""
     recorded = manifest["criterion"]
-    if recorded.get("wrong_class") is None:
-        return f"the predicted class is wrong, and the true class has a probability below {recorded['true_below']:g}"
-    name = class_name(class_names(manifest), int(recorded["wrong_class"]))
-    return f"an input of another class has a probability above {recorded['wrong_above']:g} for {name}"
+    if recorded["name"] == "top":
+        return f"the true class is not among the {recorded['k']} classes with the largest scores"
+    name = None if recorded.get("wrong_class") is None else class_name(class_names(manifest), int(recorded["wrong_class"]))
+    condition = (
+        f"the predicted class is wrong, and the true class has a probability below {recorded['true_below']:g}"
+        if name is None
+        else f"an input of another class has a probability above {recorded['wrong_above']:g} for {name}"
+    )
+    return f"{condition}; the share that does not meet it is not robust accuracy"
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:

@@ -163,6 +163,8 @@ def statement(criterion: str, figures: Figures) -> str:
     clean, last, budget = figures.clean, figures.robust[-1], figures.texts[-1]
     if last.value is None:
         return f"No sample could be judged, so nothing is known about {criterion}."
+    if clean.quantity.startswith("top-") and clean.k and last.eps > 0:
+        return f"Robust {clean.quantity} is at most {_percent(last)} at {budget}; without an attack it is {_percent(clean)}."
     share = f"{_percent(last)} of the inputs do not meet {criterion}"
     if not clean.k:
         return f"Every clean input meets {criterion}, so nothing was attacked."

@@ -53,21 +53,15 @@ class Best:
 
     def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
         """Record the margins (n,) of answered inputs, -inf for inputs beyond eps. Call it before `note_successes`."""
-        if self._keeps_strongest:
-            self._keep_strongest(ids, x, margin, repeats)
+        rows = ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0] if self._keeps_strongest else ()
+        if len(rows):
+            if self.strongest is self._x:
+                self.strongest = self._x.clone()
+            if repeats:
+                rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
+                rows = rows[earlier_rows(ids[rows]) == 0]
+            self.strongest[ids[rows]] = x[rows]
         self.margin.scatter_reduce_(0, ids, margin, "amax")
-
-    def _keep_strongest(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
-        """Keep the input with the largest margin of each robust sample."""
-        rows = ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
-        if not len(rows):
-            return
-        if self.strongest is self._x:
-            self.strongest = self._x.clone()
-        if repeats:
-            rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
-            rows = rows[earlier_rows(ids[rows]) == 0]
-        self.strongest[ids[rows]] = x[rows]
 
     def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, totals: Tensor) -> None:
         """Record m successes: the query and the distance of each.

@@ -26,7 +26,7 @@ class Criterion(Protocol):
     """Decides which inputs are adversarial. Criteria are immutable; `select` restricts one to some rows of a batch."""
 
     name: str
-    """misclassified, misclassified and not rejected, targeted, probability or undetected."""
+    """misclassified, misclassified and not rejected, targeted, probability, top or undetected."""
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """Margin of each input, (n,): positive if the input is adversarial; differentiable in logits and inputs.
@@ -76,6 +76,9 @@ class PlainCriterion:
     """Base of most criteria: positive margins count, attacks see the model's own logits, and all rows are alike."""
 
     name: str
+
+    def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        raise NotImplementedError
 
     def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
         return margin > 0
@@ -228,36 +231,23 @@ class Probability(PlainCriterion):
             raise RequestError(f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}")
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "true_below": self.true_below,
-            "wrong_class": self.wrong_class,
-            "wrong_above": self.wrong_above,
-        }
+        return {"name": self.name} | {name: getattr(self, name) for name in ("true_below", "wrong_class", "wrong_above")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threshold(Probability):
-    """A criterion of probability whose attacks see logits on which it is the criterion of `Misclassified`.
+class WrittenCriterion(PlainCriterion):
+    """Base of criteria that users write as a text. Attacks see logits on which they are the criterion of `Misclassified`.
 
     The lead of the largest wrong logit over that of the true class is the margin. So attacks that look at labels alone, or go
-    for the nearest boundary, go for the threshold too.
+    for the nearest boundary, go for the criterion too.
     """
 
-    text: str = ""
-    """The criterion as a user writes it, such as true<0.1."""
+    text: str
+    wrong_class: int | None = None
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
-        index, lag = y[:, None], self.margin(logits, y, logits)
-        if self.wrong_class is None:
-            top = logits.scatter(1, index, -torch.inf).amax(1)
-            return logits.scatter(1, index, (top - lag)[:, None])
-        wrong = logits[:, self.wrong_class]
-        true = wrong - lag
-        # No attack aims at another wrong class, whose logits are the smallest.
-        last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
-        logits_shown = last[:, None].expand_as(logits).index_copy(1, index.new_tensor([self.wrong_class]), wrong[:, None])
-        return logits_shown.scatter(1, index, true[:, None])
+        index = y[:, None]
+        top = logits.scatter(1, index, -torch.inf).amax(1)
+        return logits.scatter(1, index, (top - self.margin(logits, y, logits))[:, None])
 
     def for_attack(self) -> Criterion:
         return MISCLASSIFIED
@@ -265,8 +255,50 @@ class Threshold(Probability):
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         return loss(self.logits_for_attack(logits, y), y)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold(WrittenCriterion, Probability):
+    """A criterion of probability as a user writes it, such as true<0.1."""
+
+    text: str = ""
+
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
+        if self.wrong_class is None:
+            return super().logits_for_attack(logits, y)
+        wrong = logits[:, self.wrong_class]
+        true = wrong - self.margin(logits, y, logits)
+        # No attack aims at another wrong class, whose logits are the smallest.
+        last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
+        index = y.new_tensor([self.wrong_class])
+        return last[:, None].expand_as(logits).index_copy(1, index, wrong[:, None]).scatter(1, y[:, None], true[:, None])
+
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"text": self.text}
+
+
+@dataclass(frozen=True)
+class TopK(WrittenCriterion):
+    """The true class is not among the k classes with the largest logits."""
+
+    k: int
+    name = "top"
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"top{self.k}"
+
+    def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        wrong = logits.scatter(1, y[:, None], -torch.inf).topk(self.k, 1).values[:, -1]
+        return wrong - logits.gather(1, y[:, None])[:, 0]
+
+    def check(self, classes: int) -> None:
+        if not 0 < self.k < classes:
+            raise RequestError(
+                f"criterion {self.text} asks for the first {self.k} of {classes} classes: write top1 to top{classes - 1}"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "k": self.k, "text": self.text}
 
 
 @dataclass(frozen=True)

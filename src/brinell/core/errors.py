@@ -124,14 +124,6 @@ class SampleError(ModelError):
     """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""
 
 
-def of_system(error: OSError | MemoryError) -> BrinellError:
-    """An error of the system about a file or memory, as an error of Brinell."""
-    if isinstance(error, MemoryError):
-        batch, samples = option("batch_size"), option("samples")
-        return MemoryShortError(f"this machine has too little memory for it: give a smaller {batch} or fewer {samples}")
-    return RequestError(f"a file cannot be used ({one_line(error)}): check its path, its rights, and the space on the disk")
-
-
 def is_foreign(error: BaseException) -> bool:
     """True for exceptions of foreign code, `sys.exit` included: all except errors of Brinell and Ctrl-C, which end the run."""
     return not isinstance(error, BrinellError | KeyboardInterrupt)
@@ -149,7 +141,11 @@ def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
                 raise RequestError(f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}")
         try:
             return call(*args, **kwargs)
-        except (OSError, MemoryError) as error:
-            raise of_system(error) from error
+        except MemoryError as error:
+            remedy = f"give a smaller {option('batch_size')} or fewer {option('samples')}"
+            raise MemoryShortError(f"this machine has too little memory for it: {remedy}") from error
+        except OSError as error:
+            reason = f"a file cannot be used ({one_line(error)})"
+            raise RequestError(f"{reason}: check its path, its rights, and the space on the disk") from error
 
     return edge

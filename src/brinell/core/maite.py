@@ -51,21 +51,3 @@ def scores_of(target: Any, subject: str) -> Array:
             f"{subject} is {short(target)}: by MAITE's protocol it is one row of scores, a finite number per class"
         )
     return scores
-
-
-def class_of(target: Any, subject: str, remedy: str) -> tuple[int, int, bool]:
-    """The class of a target: the largest of its scores.
-
-    Args:
-        target: the target of an item.
-        subject: what it is, for messages.
-        remedy: what to do about a target of several classes.
-
-    Returns:
-        The class, the number of classes, and whether the target is a distribution over several.
-    """
-    scores = scores_of(target, subject)
-    largest = np.flatnonzero(scores == scores.max())
-    if len(largest) > 1 or scores[largest[0]] <= 0:
-        raise RequestError(f"{subject} is {short(scores.tolist())}, which names no single class: {remedy}")
-    return int(largest[0]), len(scores), int(np.count_nonzero(scores)) > 1

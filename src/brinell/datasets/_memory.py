@@ -19,7 +19,7 @@ from brinell.core.boxes import Objects
 from brinell.core.data import DataInfo
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, is_foreign, one_line, short
-from brinell.core.maite import class_of, metadata_of
+from brinell.core.maite import metadata_of, scores_of
 from brinell.core.settings import MOST_COUNT
 from brinell.core.values import FORMS, as_array
 from brinell.datasets._arrays import (
@@ -336,7 +336,7 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
         return item[0], item[1]
 
     items = Items(dataset, pair_of, np.empty(0))
-    targets = [class_of(items.pair(index)[1], f"the target of item {index}", MULTI_LABEL) for index in range(len(items))]
+    targets = [_class_of(items.pair(index)[1], f"the target of item {index}") for index in range(len(items))]
     if len(lengths := {count for _, count, _ in targets}) > 1:
         raise RequestError(f"the targets have {min(lengths)} to {max(lengths)} scores: give one for each class")
     count = lengths.pop()
@@ -347,6 +347,15 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
     return _Source(
         items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), None, notes, "first"
     )
+
+
+def _class_of(target: Any, subject: str) -> tuple[int, int, bool]:
+    """The class of a target (its largest score), the number of classes, and whether the target is a distribution over several."""
+    scores = scores_of(target, subject)
+    largest = np.flatnonzero(scores == scores.max())
+    if len(largest) > 1 or scores[largest[0]] <= 0:
+        raise RequestError(f"{subject} is {short(scores.tolist())}, which names no single class: {MULTI_LABEL}")
+    return int(largest[0]), len(scores), int(np.count_nonzero(scores)) > 1
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:

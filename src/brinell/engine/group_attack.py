@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell.core import losses, norms
 from brinell.core.contracts import Extras, Remark, follows_surrogates, reach_of
-from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, Threshold
+from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, WrittenCriterion
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT
 from brinell.core.errors import ContractError
@@ -235,7 +235,7 @@ def _judge(
 
 
 def make_criterion(
-    target: Array | None, device: torch.device, reject: int | None = None, threshold: Threshold | None = None
+    target: Array | None, device: torch.device, reject: int | None = None, threshold: WrittenCriterion | None = None
 ) -> Criterion:
     """The criterion of samples: the `threshold` of the run, their target classes (n,), or any class but the `reject` class."""
     if threshold is not None:

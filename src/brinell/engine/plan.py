@@ -9,7 +9,7 @@ import torch
 
 from brinell.core.class_names import check_unique
 from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
-from brinell.core.criterion import Threshold
+from brinell.core.criterion import WrittenCriterion
 from brinell.core.domain import Domain
 from brinell.core.eot import question_cost
 from brinell.core.errors import RequestError, option
@@ -74,7 +74,7 @@ class Plan:
     """(n,) int64: their labels."""
     targeting: Targeting | None
     """Rule for target classes; None if any wrong class counts."""
-    threshold: Threshold | None
+    threshold: WrittenCriterion | None
     """The criterion of probability; None if classes decide."""
     budgets: Budgets
     units: Array

@@ -196,11 +196,11 @@ class Request(BaseRequest):
     """A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the
     model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it."""
     criterion: str | None = None
-    """A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than
-    0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do
-    not meet it, which is not robust accuracy. For masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5,
-    false:20, mislabelled, misplaced, joined by +, with @0.6 for the score of shown boxes. Default: misclassification, all
-    pixels, or all four errors of boxes."""
+    """What counts in place of misclassification: top5, where the true class is not among the first five, or a threshold on a
+    probability, "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes
+    with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is not robust accuracy. For
+    masks pixels:0.5, iou:0.3, gone:CLASS or target:CLASS; for boxes missed:0.5, false:20, mislabelled, misplaced, joined by +,
+    with @0.6 for the score of shown boxes. Default: misclassification, all pixels, or all four errors of boxes."""
     reject_class: str | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
     a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.criterion import NotRejected, Threshold
+from brinell.core.criterion import NotRejected, WrittenCriterion
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.core.suggestions import suggestion
@@ -73,7 +73,7 @@ def parse_reject_class(text: str | None, names: tuple[str, ...], classes: int, t
 
 
 def attackable_samples(
-    labels: np.ndarray[Any, Any], towards: Targeting | None, threshold: Threshold | None = None
+    labels: np.ndarray[Any, Any], towards: Targeting | None, threshold: WrittenCriterion | None = None
 ) -> np.ndarray[Any, Any]:
     """(m,) int64 positions of samples that are not of the target or wrong class; raises RequestError if there are none."""
     class_index = threshold.wrong_class if threshold else towards.class_index if towards else None

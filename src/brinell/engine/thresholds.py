@@ -1,35 +1,39 @@
-"""Thresholds on probability as a user writes them: true<0.1, or class=cat>0.9."""
+"""Criteria of classes as a user writes them: true<0.1 or class=cat>0.9 on probabilities, top5 on ranks."""
 
 import re
 
-from brinell.core.criterion import Threshold
+from brinell.core.criterion import Threshold, TopK, WrittenCriterion
 from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
 from brinell.engine.request import Request
 
+TOP = re.compile(r"top[-: ]?(\d{1,6})")
 PATTERN = re.compile(r"(true\s*<|class\s*=\s*(?P<name>.+?)\s*>)\s*(?P<value>[^<>=]+)")
 
 
-def resolve_threshold(request: Request, classes: tuple[str, ...]) -> Threshold | None:
-    """The criterion of probability of a request; None if it has none. Refuses one beside another criterion."""
+def resolve_threshold(request: Request, classes: tuple[str, ...]) -> WrittenCriterion | None:
+    """The criterion of a request; None if it has none. Refuses one beside another criterion."""
     for name in ("targeted", "reject_class"):
         if request.criterion is not None and getattr(request, name) is not None:
             raise RequestError(f"{option('criterion')} and {option(name)} each say what a success is: leave one of them out")
     return parse_threshold(request.criterion, classes)
 
 
-def parse_threshold(text: str | None, classes: tuple[str, ...]) -> Threshold | None:
-    """Parse true<P, which also demands a wrong class, or class=NAME>P; None for None.
+def parse_threshold(text: str | None, classes: tuple[str, ...]) -> WrittenCriterion | None:
+    """Parse true<P, which also demands a wrong class, class=NAME>P, or topK; None for None.
 
     `classes` are the names of the data's classes; a class may be given by its number as well.
     """
     if text is None:
         return None
+    if (top := TOP.fullmatch(text.strip())) is not None:
+        return TopK(int(top[1]))
     match = PATTERN.fullmatch(text.strip())
     if match is None:
-        true, wrong = option("criterion", '"true<0.1"'), option("criterion", '"class=NAME>0.9"')
+        true, wrong, first = (option("criterion", value) for value in ('"true<0.1"', '"class=NAME>0.9"', "top5"))
         raise RequestError(
-            f"criterion {text!r} is no threshold on a probability: write {true} or {wrong} for data with a class for each input"
+            f"criterion {text!r} is not known: write {true} or {wrong}, thresholds on a probability, or {first} for data with a "
+            "class for each input"
         )
     try:
         value = float(match["value"])
@@ -49,12 +53,12 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> Threshold | N
     return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
 
 
-def check_threshold(threshold: Threshold, model: str, classes: int, access: str) -> None:
-    """Refuse a criterion whose class the model lacks, or whose probabilities its labels do not show."""
+def check_threshold(threshold: WrittenCriterion, model: str, classes: int, access: str) -> None:
+    """Refuse a criterion whose classes the model lacks, or whose scores its labels do not show."""
     if access == "labels":
         raise RequestError(
-            f"model {model} answers labels only, and criterion {threshold.text} is about probabilities: leave "
-            f"{option('criterion')} out"
+            f"model {model} answers labels only, and criterion {threshold.text} is about scores: leave {option('criterion')} out"
         )
     if threshold.wrong_class is not None and threshold.wrong_class >= classes:
         raise RequestError(f"there is no class {threshold.wrong_class}: model {model} has the classes 0 to {classes - 1}")
+    threshold.check(classes)

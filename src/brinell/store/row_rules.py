@@ -61,7 +61,7 @@ def _find_violations(
     present = {name: ~np.ma.getmaskarray(getattr(rows, name)) for name in column}
     index = np.searchsorted(clean.sample_id, ids)
     criterion = manifest.get("criterion", {})
-    is_targeted, by_threshold = criterion.get("name") == "targeted", criterion.get("name") == "probability"
+    is_targeted, by_threshold = criterion.get("name") == "targeted", "text" in criterion
     reasons = manifest.get("failed", {}).get(model["name"], {}).get(str(stage["name"]), {})
     failed, outcome = np.isin(ids, sorted(map(int, reasons))), column["outcome"].astype(str)
     broken, attacked, is_right = has_broken(rows), present["attacked"], column["clean_pred"] == column["label"]

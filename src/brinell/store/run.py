@@ -38,9 +38,9 @@ LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunMa
 
 
 def threshold_of(manifest: Mapping[str, Any]) -> str | None:
-    """The criterion of probability of a run as its user wrote it; None if classes decide."""
-    criterion = manifest.get("criterion") or {}
-    return str(criterion["text"]) if criterion.get("name") == "probability" else None
+    """The criterion of a run as its user wrote it; None if the predicted class decides."""
+    text = (manifest.get("criterion") or {}).get("text")
+    return None if text is None else str(text)
 
 
 def stored_facts(path: Path) -> dict[str, Any]:

@@ -276,7 +276,8 @@ def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
 BAD_INPUT_BEFORE_ANY_QUERY = [
     (["--criterion", "true<1.5"], "criterion 'true<1.5' needs a probability between 0 and 1"),
     (["--criterion", "class=bright>0"], "criterion 'class=bright>0' needs a probability between 0 and 1"),
-    (["--criterion", "class=bright"], "criterion 'class=bright' is no threshold on a probability"),
+    (["--criterion", "top2"], "is for brinell audit"),
+    (["--criterion", "class=bright"], "criterion 'class=bright' is not known"),
     (["--criterion", "class=7>0.5"], "there is no class 7: model model has the classes 0 to 2"),
     (["--criterion", "class=brigt>0.5"], "there is no class 'brigt', did you mean 'bright'?"),
     (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),

@@ -178,7 +178,7 @@ def test_classes_have_no_criterion_of_masks_or_boxes(tmp_path, capsys, subtests)
             folder.mkdir()
             command = ["benchmark", "--samples", "2", "--out", str(folder / "set"), "--criterion", criterion]
             assert cli(command) == 2
-            assert f"criterion '{criterion}' is no threshold on a probability: write --criterion" in capsys.readouterr().err
+            assert f"criterion '{criterion}' is not known: write --criterion" in capsys.readouterr().err
             assert not (folder / "set").exists()
 
 

@@ -151,7 +151,7 @@ class AuditReport:
         else:
             yield from (f"{model.model}: {model.verdict}" for model in models)
         if first.meaning is not None:
-            yield f"{first.criterion} means that {first.meaning}; the share that does not meet it is not robust accuracy."
+            yield f"{first.criterion} means that {first.meaning}."
         for entry in [entry for model in models for entry in model.detectors or ()]:
             adaptive = percent(entry.adaptive.value if entry.adaptive else None)
             figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"

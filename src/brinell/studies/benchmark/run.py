@@ -108,6 +108,8 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
     threshold = parse_threshold(plan.request.criterion, classes)
     if threshold is None:
         return plan
+    if not isinstance(threshold, Threshold):
+        raise RequestError(f"criterion {threshold.text} is for brinell audit: name a threshold on a probability, or leave it out")
     facts = model_facts(model)
     check_threshold(threshold, model.name, facts["classes"], facts["access"])
     criterion = Probability(true_below=threshold.true_below, wrong_class=threshold.wrong_class, wrong_above=threshold.wrong_above)
