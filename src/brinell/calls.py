@@ -20,7 +20,6 @@ from brinell.core.settings import is_text
 from brinell.core.user_files import expand_home, user_path
 from brinell.engine.live_progress import LiveProgress
 from brinell.engine.progress import Progress, SilentProgress
-from brinell.engine.sources import check_labelled
 from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
 from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
@@ -256,8 +255,6 @@ def _in_memory(
     kinds = {name: mark.kind for name in study.in_memory() if (mark := study.names_of(name)) is not None}
     for name in (name for name, kind in kinds.items() if kind == "dataset" and name in settings):
         dataset = open_dataset(settings[name])
-        if dataset is not None and not study.truth:
-            check_labelled(dataset)
         settings[name] = spec_of(settings[name], dataset)
         datasets |= {} if dataset is None else {name: dataset}
     for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
@@ -272,8 +269,8 @@ def _in_memory(
 
 
 def _data_of(study: Study, settings: Mapping[str, Any]) -> str:
-    if study.data_of is not None:
-        return str(study.resolve(study.data_of)(settings))
+    if (data_of := study.function("data_of")) is not None:
+        return str(data_of(settings))
     return str(study.request.model_fields["data"].default or "digits")
 
 

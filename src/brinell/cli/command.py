@@ -47,8 +47,7 @@ class Command:
     def execute(self) -> int:
         """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
         try:
-            if self.study.of_pictures:
-                self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
+            self.study = of_data(self.study, (self._file_values() | self.values).get("data"))
             return self._answer(self._run())
         except KeyboardInterrupt:
             if not self.resume_command:

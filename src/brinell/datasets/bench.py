@@ -197,21 +197,19 @@ def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
             yield part.stem, *row
 
 
-def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
-    """Pairs of a clean input and its counterpart in a level, with the distortions of the latter.
+def pairs_of(folder: Path, level: float) -> list[tuple[int, int]]:
+    """Pairs of a clean input and its counterpart in a level.
 
     Args:
         folder: the set's folder, which `Bench` has opened.
         level: one of its levels above 0.
 
     Returns:
-        For each pair the position of the clean input within level 0, that of its counterpart within its level, both as `Bench`
-            counts them, and the names of the distortions, joined by +.
+        For each pair the position of the clean input within level 0, and that of its counterpart within its level, both as
+            `Bench` counts them.
     """
-    rows = [row for row in _rows(folder, [*_KEYS, "patches"]) if row[3]]
+    rows = [row for row in _rows(folder, _KEYS) if row[3]]
     clean = {sample: place for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == 0)}
     return [
-        (clean[sample], place, "+".join(sorted({patch["distortion"] for patch in patches or ()})))
-        for place, (_, sample, _, _, patches) in enumerate(row for row in rows if row[2] == level)
-        if sample in clean
+        (clean[sample], place) for place, (_, sample, *_) in enumerate(row for row in rows if row[2] == level) if sample in clean
     ]

@@ -62,7 +62,6 @@ def run_audit(
         out,
         plan.request,
         cell=about["cell"],
-        inputs="the data, the weights, the recommended budgets",
         command=command,
     )
     make_folder(job, work, resume=resume)

@@ -26,8 +26,6 @@ class Job:
     _: KW_ONLY
     cell: str
     """The hash of all that the rows depend on."""
-    inputs: str
-    """Inputs besides the settings on which the work depends, for the message that a folder cannot be resumed."""
     command: str
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that do not affect the rows, so that a resumed run may change them."""
@@ -83,5 +81,5 @@ def refuse_request(job: Job, previous: Mapping[str, Any]) -> NoReturn:
     settings = job.request.model_dump(mode="json")
     changed = [key for key in settings if previous.get(key) != settings[key] and key not in job.ignored]
     words = ", ".join(f"{key} was {previous.get(key)!r} and is {settings[key]!r}" for key in changed)
-    fallback = f"{job.inputs} or brinell itself has changed since it began"
+    fallback = "the data, the weights, something else that it reads, or brinell itself has changed since it began"
     raise RequestError(f"{job.path} holds another {job.layout.noun} ({words or fallback}): choose another {option('out')}")

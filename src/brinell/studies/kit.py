@@ -9,7 +9,7 @@ import itertools
 import operator
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from importlib import import_module
@@ -66,14 +66,10 @@ class Plan:
     """Facts for the manifest in addition to request, data, models and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """The same as JSON values, without a class of facts."""
-    more_data: "Mapping[str, Dataset]" = field(default_factory=dict)
-    """Further data by setting, on which the rows depend too."""
     more_models: "Mapping[str, Model]" = field(default_factory=dict)
     """Further models by setting and name, such as `judge digits-cnn`, that are asked and not studied; prepared like `models`."""
     identity: Mapping[str, Any] = field(default_factory=dict)
     """Everything that the rows depend on in addition to request, data, samples and models: JSON values."""
-    inputs: str = "the data, the weights"
-    """Inputs that the rows depend on in addition to settings, for the message about a folder that cannot be resumed."""
     folder: Path = Path()
     """Folder for the additional files of pieces in this process; set for `pieces`."""
 
@@ -96,9 +92,17 @@ class Piece:
 class Study:
     """One verb of Brinell.
 
-    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, `result:summarise` gives
-    `(Folder) -> result`, a `studies.result.FolderResult`, and `run:make_plan`, if there is one, `(Call) -> Plan`. Without, `run`
-    does everything.
+    With `rows` the kit does most of the work: `run:pieces` gives `(Plan, Call) -> [Piece]`, and `result:summarise` gives
+    `(Folder) -> result`, a `studies.result.FolderResult`. Without, `run` does everything. The module `run` may hold more:
+
+    - `make_plan`: `(Call) -> Plan`, in place of the kit's.
+    - `repeat`: `(Call, folder) -> anything`, carries the call of a folder out again for verification, where `run` would be too
+      dear. It may take from the folder what `claimed` lists.
+    - `sources`: `(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification
+      verifies them, and writes the texts again from a copy of the folder; `write_page` then takes where that lay, too.
+    - `data_of`: `(settings) -> spec`, the data of models in memory, where no setting names them.
+
+    A study named `VERB pictures` takes the same request as VERB, for data with masks or boxes.
     """
 
     package: str
@@ -122,47 +126,29 @@ class Study:
     """Module with `LAYOUT`, `open_result` and `write_page` of a folder that is not the kit's."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
-    repeat: Reference | None = None
-    """`(Call, folder) -> anything`: carries the call of a folder out again for verification, where `run` would be too dear. It
-    may take from the folder what `claimed` lists."""
-    sources: Reference | None = None
-    """`(folder, manifest) -> folders` from which the folder is made, named in its manifest by digest: verification verifies them,
-    and writes the texts again from a copy of the folder; `write_page` then takes where that lay, too."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `verification.differences.Claims`, with names."""
     positional: tuple[str, ...] = ()
     """The settings that come first, without their names."""
     memory: tuple[str, ...] = ("model", "data")
     """Settings in whose place Python may give an object in memory."""
-    data_of: Reference | None = None
-    """`(settings) -> spec`: the data of models in memory, where no setting names them."""
     needs_inputs: bool = False
     """True if the Python call requires a model and data, although the command has defaults for both."""
-    truth: bool = False
-    """True if the study understands data with a truth about parts of inputs (`core.data.Truth`), such as masks."""
-    of_pictures: str = ""
-    """The verb of the study that takes the same request for data with masks or boxes; empty for none."""
     output: Output = Output.FOLDER
-    within: str = ""
-    """The setting that may name a folder in which, under the name of the verb, the results go by default; empty for none."""
     resume: bool | None = None
     """True if a call can be resumed. Default: with `rows`."""
-    workers: bool | None = None
-    """True if workers on other machines can do the work. Default: with `rows`."""
     ignored: tuple[str, ...] = ("batch_size", "device")
     """Settings that change no row of the pieces: a folder may be resumed with others."""
 
     def __post_init__(self) -> None:
         kit = self.rows is not None
         run = self.run or (f"{WORK}:carry_out" if kit else "run:carry_out")
-        defaults = {"run": run, "resume": kit if self.resume is None else self.resume}
-        for name, value in {**defaults, "workers": kit if self.workers is None else self.workers}.items():
+        for name, value in {"run": run, "resume": kit if self.resume is None else self.resume}.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
-    def plan(self, call: "Call") -> Any:
-        """The plan of a call."""
-        make = getattr(import_module(f"{self.package}.run"), "make_plan", None) or self.resolve(f"{WORK}:open_plan")
-        return make(call)
+    def function(self, name: str) -> Any:
+        """What the module `run` of the study may hold under a name; None if it does not."""
+        return getattr(import_module(f"{self.package}.run"), name, None)
 
     def table(self) -> Any:
         """The format of a folder of the kit: rows, and a manifest with the request and the facts of this study."""
@@ -179,6 +165,11 @@ class Study:
         manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
         layout = Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest, derived=result.beside)
         return Table(layout, self.resolve(self.rows or ""))
+
+    @property
+    def workers(self) -> bool:
+        """True if workers on other machines can do the work."""
+        return bool(self.resume) and self.output is Output.FOLDER
 
     @property
     def leaves_folder(self) -> bool:
@@ -287,14 +278,12 @@ class Call:
     """Told the folder before the work begins, so that an interruption can say how to go on."""
 
     def __post_init__(self) -> None:
-        if (out := self.named_folder) is not None:
-            self._check_out(out)
+        if self.out is not None:
+            self._check_out(self.out)
 
-    @property
-    def named_folder(self) -> Path | None:
-        """The place of the output by the words of the call: --out, or within the folder that it is about; None if neither is."""
-        folder = getattr(self.request, self.study.within) if self.out is None and self.study.within else None
-        return self.out if folder is None else Path(folder) / self.study.verb
+    def within(self, folder: "str | Path | None") -> "Call":
+        """The call, whose results go by default into the folder that it is about, under the name of the verb."""
+        return self if folder is None or self.out is not None else replace(self, out=Path(folder) / self.study.verb)
 
     def _check_out(self, out: Path) -> None:
         """Refuse an output that cannot be written or that holds something else, before anything is computed.
@@ -318,9 +307,14 @@ class Call:
         pool: Pool | Channel | None = self.channel if self.on is None else self.study.resolve(SERVING)(self)
         return pool
 
-    def dataset(self, setting: str = "data") -> "Dataset | None":
-        """The data that were given in memory; None for a spec."""
-        return self.datasets.get(setting)
+    def dataset(self, setting: str = "data", *, truth: bool = False) -> "Dataset | None":
+        """The data that were given in memory; None for a spec. Only with `truth` they may hold masks or boxes."""
+        dataset = self.datasets.get(setting)
+        if dataset is not None and not truth:
+            from brinell.engine.sources import check_labelled
+
+            check_labelled(dataset)
+        return dataset
 
     def models(self, setting: str = "model") -> "tuple[Model, ...]":
         """The models that were given in memory; none for specs."""
@@ -332,7 +326,7 @@ class Call:
 
     def folder(self, data: str, purpose: str = "") -> Path:
         """The output folder: the requested one, or a new one named after the data and the verb."""
-        path = self.named_folder
+        path = self.out
         if path is None:
             from brinell.store.files import check_writable
 

@@ -116,9 +116,11 @@ def write_page(folder: Path) -> Path:
 
 def of_data(study: Study, data: Any) -> Study:
     """The study that takes a call with such data, a spec or a data set: `study` itself, or that of pictures."""
+    if data is None or (pictures := f"{study.verb} pictures") not in entries():
+        return study
     from brinell.engine.sources import has_truth
 
-    return load(study.of_pictures) if study.of_pictures and data is not None and has_truth(data) else study
+    return load(pictures) if has_truth(data) else study
 
 
 def _read(package: str) -> Entry:

@@ -1,13 +1,13 @@
 """Carries out studies of the kit: opens what they name, begins or resumes, writes rows and page.
 
-`kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
+`kit` names this module and does not import it, since it needs torch.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,35 +35,31 @@ from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.pieces import PieceMaker, ServedMaker
 
-SomePlan = TypeVar("SomePlan", bound=Plan)
-
 
 def open_plan(
     call: Call,
-    kind: type[SomePlan] = Plan,  # type: ignore[assignment]
     *,
+    truth: bool = False,
     usual_samples: int | str | None = None,
     usual_method: Select = "stratified",
     more_models: Sequence[str] = (),
-    **fields: Any,
-) -> SomePlan:
+) -> Plan:
     """A plan over the samples and models that a call gives or names.
 
     Args:
         call: its request has data; model and device are optional, samples too, with seed; without them all are taken.
-        kind: the class of the plan.
+        truth: whether the study understands data with masks or boxes.
         usual_samples: number of samples where the request names none, or all; by default 1000.
         usual_method: how samples of data that are no published test set are selected where the request does not say.
         more_models: settings that name the further models of the plan.
-        **fields: its further fields.
 
     Raises:
         RequestError: data or a model that cannot be opened, or that do not fit together.
     """
     request = call.request
-    if (dataset := call.dataset()) is None and request.data is None:
+    if (dataset := call.dataset(truth=truth)) is None and request.data is None:
         raise RequestError(f"no data are named: add {option('data')}")
-    dataset = dataset or open_data(request.data, truth=call.study.truth)
+    dataset = dataset or open_data(request.data, truth=truth)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     models = _open_models(call, "model", dataset, labels)
     further = {setting: _open_models(call, setting, dataset, labels) for setting in more_models}
@@ -77,7 +73,7 @@ def open_plan(
     for sample, reason in unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {reason}")
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
-    return kind(
+    return Plan(
         dataset=dataset,
         selection=selection,
         ids=ids,
@@ -85,7 +81,6 @@ def open_plan(
         models=models,
         more_models={f"{setting} {name}": model for setting, group in further.items() for name, model in group.items()},
         device=choose_device(getattr(request, "device", "cpu")),
-        **fields,
     )
 
 
@@ -117,7 +112,7 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         StoppedError: the folder cannot be written.
     """
     study, request = call.study, call.request
-    plan: Plan = study.plan(call)
+    plan: Plan = (study.function("make_plan") or open_plan)(call)
     table: Table[Any] = study.table()
     digest = plan.dataset.digest()
     facts, further = ({name: model_facts(model) for name, model in group.items()} for group in (plan.models, plan.more_models))
@@ -131,7 +126,6 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         more_models=[[name, entry["digest"]] for name, entry in further.items()],
         identity=plan.identity,
         derived_from=(derived_from := _named_folders(request, study.ignored)),
-        more_data={name: data.digest() for name, data in plan.more_data.items()},
         facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
     )
     data = request.data or plan.dataset.name
@@ -140,7 +134,6 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
         call.folder(data),
         request,
         cell=hashed,
-        inputs=plan.inputs,
         command=call.command,
         ignored=study.ignored,
     )
@@ -186,7 +179,7 @@ def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, 
     return {name: bounded.digest(file) for name, file in folders.items() if file.is_file()}
 
 
-def _ready(plan: SomePlan, maker: PieceMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
+def _ready(plan: Plan, maker: PieceMaker, stack: ExitStack) -> tuple[Plan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
     for model in (*plan.models.values(), *plan.more_models.values()):
         stack.enter_context(model.info.session(plan.device))

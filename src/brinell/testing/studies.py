@@ -52,7 +52,7 @@ def check_record(study: Study) -> None:
         ContractError: one does not.
     """
     _demand(study, study.verb in register.entries(), "is not found: name its package as an entry point, and install it")
-    references = {name: getattr(study, name) for name in ("run", "result", "rows", "repeat", "sources", "data_of")}
+    references = {name: getattr(study, name) for name in ("run", "result", "rows")}
     references |= {"pieces": "run:pieces", "summary": "result:summarise"} if study.rows is not None else {}
     for name, reference in references.items():
         _demand(study, reference is None or _resolves(study, reference), f"names {reference} as its {name}, which is not there")

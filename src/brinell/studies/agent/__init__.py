@@ -65,7 +65,6 @@ STUDY = Study(
     result="result:AgentResult",
     output=Output.FILE,
     resume=True,
-    truth=True,
     examples=(
         "brinell train agent --data FILE.npz --model model.py:factory --out policy.safetensors",
         "brinell train agent --data masks:FOLDER --model model.py:segmentation --norm l2 --eps 2 --out policy.safetensors",

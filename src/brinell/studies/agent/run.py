@@ -64,7 +64,7 @@ def carry_out(call: Call) -> AgentResult:
 def _audit_command(call: Call) -> str:
     """A command that audits with the policy; where the data has a split for tests, on that."""
     request = call.request
-    words = [] if call.dataset() is not None else ["--data", test_split(request.data)]
+    words = [] if call.dataset(truth=True) is not None else ["--data", test_split(request.data)]
     words += [] if call.model() is not None else ["--model", request.model]
     words += ["--norm", request.norm, "--eps", request.eps, "--attack", spec_with(request.attack, policy=str(call.file()))]
     return shlex.join(["brinell", "audit", *words])
@@ -113,7 +113,7 @@ def _train(call: Call) -> Agent:
         raise RequestError(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
         )
-    plan: Plan = open_plan(call, usual_samples=SAMPLES, usual_method="first")
+    plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES, usual_method="first")
     dataset, device, (model,), ids = plan.dataset, plan.device, plan.models.values(), plan.ids.tolist()
     if dataset.info.truth is None and request.criterion is not None:
         raise RequestError(

@@ -18,9 +18,7 @@ STUDY = Study(
     claimed=tuple(RUN_CLAIMED.items()),
     resume=True,
     needs_inputs=True,
-    of_pictures="audit pictures",
     memory=("model", "data", "detector_data"),
-    workers=True,
     examples=(
         "brinell audit --samples 100",
         "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",

@@ -43,7 +43,6 @@ STUDY = Study(
     rows="result:Scores",
     result="result:DetectorsResult",
     memory=("model", "data", "train"),
-    repeat="run:repeat",
     claimed=(("manifest.json:request.run", "the place of the run"),),
     ignored=("device", "run"),
     examples=("brinell audit --detector mahalanobis --detector-data TRAIN.npz",),

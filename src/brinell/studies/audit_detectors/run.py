@@ -26,7 +26,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core import losses, norms
 from brinell.core.bounded import digest
-from brinell.core.contracts import Detector, Suspicion
+from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
@@ -62,6 +62,7 @@ class DetectorsPlan(Plan):
 
     run: Run
     distance: Distance
+    train: Dataset
     detectors: dict[str, Detector]
     """By spec."""
 
@@ -78,16 +79,17 @@ def make_plan(call: Call) -> DetectorsPlan:
     request: DetectorsRequest = call.request
     run = Run.open(request.run)
     budgets, distance = run.manifest["eps"], open_distance(run.manifest["distance"])
-    plan: DetectorsPlan = open_plan(call, DetectorsPlan, run=run, distance=distance, detectors={})
-    train, domain = call.dataset("train") or open_data(request.train), plan.dataset.domain
+    train = call.dataset("train") or open_data(request.train)
+    plan = DetectorsPlan(**vars(open_plan(call)), run=run, distance=distance, train=train, detectors={})
+    domain = plan.dataset.domain
     if train.domain.shape != domain.shape or train.domain.kind != domain.kind:
         raise RequestError(f"{train.name} has {train.domain.kind}s of shape {train.domain.shape}; the audit's are {domain.shape}")
     if train.digest() == plan.dataset.digest():
         raise RequestError(f"{train.name} is the data of the audit: detectors need other inputs, so use the training data")
     detectors = {text: build(text, plan) for text in dict.fromkeys(request.detector)}
     facts = DetectorsFacts(eps=budgets[-1], eps_text=run.manifest["eps_text"][-1], distance=distance.name)
-    identity = {"run": digest(run.path / MANIFEST)}
-    return replace(plan, detectors=detectors, more_data={"train": train}, facts=facts, identity=identity)
+    identity = {"run": digest(run.path / MANIFEST), "train": train.digest()}
+    return replace(plan, detectors=detectors, facts=facts, identity=identity)
 
 
 def build(text: str, plan: Plan) -> Detector:
@@ -168,7 +170,7 @@ def examine(plan: DetectorsPlan, request: DetectorsRequest, model: str, detector
 
 def _fit(plan: DetectorsPlan, seed: int, fpr: float, model: str, detector: str) -> tuple[Suspicion, float]:
     """A detector fitted on one half of at most 2 * FIT clean inputs, and its threshold by the other half."""
-    train = plan.more_data["train"]
+    train = plan.train
     order = np.random.default_rng(seed).permutation(len(train))[: 2 * FIT]
     x = train.load(order.tolist()).to(plan.device)
     y, half = torch.as_tensor(np.asarray(train.labels())[order], device=plan.device), len(order) // 2

@@ -14,7 +14,6 @@ STUDY = Study(
     options=AuditOptions,
     rows="result:Answers",
     result="result:PicturesResult",
-    truth=True,
     examples=(
         "brinell audit --data 'masks:FOLDER?side=257' --model model.py:segmentation --eps 4/255,8/255",
         "brinell audit --data masks:FOLDER --model model.onnx --attack 'square?steps=1000' --samples 10",

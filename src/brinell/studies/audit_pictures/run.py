@@ -75,7 +75,7 @@ def make_plan(call: Call) -> PicturesPlan:
         for name in names if given is not None else ():
             if getattr(given, name) != type(given).model_fields[name].default:
                 raise RequestError(f"data with masks or boxes have no {option(name)}: leave it out")
-    plan: Plan = open_plan(call, usual_samples=SAMPLES)
+    plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     call.say_samples(plan)
     if len(plan.models) != 1:
         raise RequestError(f"models of masks or boxes are audited one by one, and {len(plan.models)} are named: call it for each")

@@ -53,7 +53,6 @@ STUDY = Study(
     rows="rows:Samples",
     result="result:BenchmarkResult",
     needs_inputs=True,
-    truth=True,
     examples=(
         "brinell benchmark --data FILE.npz --model model.py:factory --out SET",
         "brinell benchmark --data 'masks:FOLDER?side=257' --model model.py:segmentation --criterion pixels:0.5 --out SET",

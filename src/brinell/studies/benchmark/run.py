@@ -32,7 +32,7 @@ from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.result import BenchmarkFacts
 from brinell.studies.benchmark.rows import Form, Samples, arrays_file, data_file
 from brinell.studies.benchmark.search import BenchmarkPlan, Search
-from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.kit import Call, Piece
 from brinell.studies.work import open_plan
 
 PIECE_SAMPLES = 64
@@ -56,7 +56,7 @@ def make_plan(call: Call) -> BenchmarkPlan:
     attack: RLAB = plugins.build("attack", "rlab", settings)
     if attack.access > Access.SCORES:
         raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
-    audit_plan: Plan = open_plan(call)
+    audit_plan = open_plan(call, truth=True)
     dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
     domain, truth = dataset.domain.free, dataset.info.truth
     grid = attack.grid(domain)
@@ -73,7 +73,6 @@ def make_plan(call: Call) -> BenchmarkPlan:
                 policy=f"{policy.name} ({policy.reason})",
                 training_queries=_count_training_queries(metadata) if metadata else 0,
             ),
-            "inputs": "the data, the weights, the policy, a distortion",
             "identity": {"attack": plugins.settings_of(attack)},
         },
         request=request,

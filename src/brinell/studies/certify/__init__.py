@@ -82,7 +82,6 @@ STUDY = Study(
     verb="certify",
     request=CertifyRequest,
     run="run:carry_out",
-    repeat="run:repeat",
     claimed=(("verdicts-*.jsonl", "the answers of outside verifiers, where --solver names any"),),
     rows="brinell.store.proofs:Outcomes",
     result="result:CertifyResult",

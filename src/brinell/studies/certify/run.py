@@ -126,7 +126,7 @@ def make_plan(call: Call) -> CertifyPlan:
     texts = [text for value, text in zip(budgets.values, budgets.texts, strict=True) if value > 0]
     facts = CertifyFacts(eps=[0.0, *levels], eps_text=["0", *texts], run=None if run is None else digest(run / MANIFEST))
     fields: dict[str, Any] = {"levels": levels, "methods": methods, "answers": answers, "run": run, "facts": facts}
-    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **fields)
+    plan = CertifyPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)) | fields)
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
@@ -152,9 +152,10 @@ def _plan_smoothing(call: Call) -> CertifyPlan:
         raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
     smoothing.check_radius(max(radii))
     facts = CertifyFacts(eps=list(radii), eps_text=list(radii.values()))
-    fields: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts}
-    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, **fields)
-    return replace(plan, models={f"smoothed {name}": model for name, model in plan.models.items()})
+    plan = work.open_plan(call, usual_samples=SAMPLES)
+    models = {f"smoothed {name}": model for name, model in plan.models.items()}
+    fields: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts, "models": models}
+    return CertifyPlan(**vars(plan) | fields)
 
 
 def read_network(model: Model, x: torch.Tensor) -> Graph:

@@ -25,9 +25,7 @@ STUDY = Study(
     request=ClaimRequest,
     result="result:ClaimResult",
     folder="run",
-    sources="run:sources",
     positional=("run",),
     memory=(),
-    within="run",
     examples=("brinell claim RUN", "brinell claim RUN --eps 8/255 --out claim"),
 )

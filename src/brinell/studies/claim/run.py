@@ -71,7 +71,7 @@ def carry_out(call: Call) -> ClaimResult:
     if (path / MANIFEST).is_file() and (verb := register.study_of(path).verb) != "audit":
         raise RequestError(f"{path} was made by brinell {verb}, and a claim is made of a run: name the run of an audit")
     _figures(request, path)
-    folder = call.folder(request.run)
+    folder = call.within(request.run).folder(request.run)
     settings = {"request": request.model_dump(mode="json"), "source": {"path": request.run, "manifest": digest(path / MANIFEST)}}
     previous = LAYOUT.begin(folder)
     if any(previous.get(key, value) != value for key, value in settings.items()):

@@ -54,7 +54,6 @@ STUDY = Study(
     memory=("data",),
     claimed=(("manifest.json:runs.FOLDER/audit", "the digest of the audit in the folder, which is repeated with it"),),
     resume=True,
-    workers=True,
     examples=(
         "brinell compare RUN_A RUN_B",
         "brinell compare RUN_A RUN_B RUN_C --at 4/255",

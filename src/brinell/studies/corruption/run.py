@@ -42,7 +42,7 @@ def make_plan(call: Call) -> CorruptPlan:
     severities = tuple(sorted(set(request.severity)))
     if not severities or set(severities) - set(SEVERITIES):
         raise RequestError(f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5")
-    plan = work.open_plan(call, CorruptPlan, request=request, kinds={}, severities=severities)
+    plan = CorruptPlan(**vars(work.open_plan(call)), request=request, kinds={}, severities=severities)
     if request.reference is not None and request.reference not in plan.models:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")

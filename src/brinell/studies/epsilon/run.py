@@ -115,9 +115,10 @@ def make_plan(call: Call) -> EpsilonPlan:
         **vars(plan)
         | {
             "facts": EpsilonFacts(drawn=len(subset), evidence=evidence, train=0 if train is None else len(train), notes=notes),
-            "more_data": {} if train is None else {"train": train},
-            "identity": {"people": {norm: review.payload() for norm, review in people.items()}},
-            "inputs": "the data, the reviews",
+            "identity": {
+                "train": None if train is None else train.digest(),
+                "people": {norm: review.payload() for norm, review in people.items()},
+            },
         },
         points=points,
         train=others,

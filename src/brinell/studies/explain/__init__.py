@@ -44,7 +44,6 @@ STUDY = Study(
     run="run:carry_out",
     rows="result:Measured",
     result="result:ExplainResult",
-    within="run",
     examples=(
         "brinell explain --samples 20",
         "brinell explain --data FILE.npz --model model.py:factory --truth masks.npz",

@@ -101,7 +101,7 @@ class ExplainPlan(Plan):
 
 def carry_out(call: Call) -> ExplainResult:
     """Explain the samples; of a run, also write its page, whose gallery links to them."""
-    result: ExplainResult = work.carry_out(call)
+    result: ExplainResult = work.carry_out(call.within(call.request.run))
     if call.request.run is not None:
         write_page(Path(call.request.run))
     return result
@@ -118,7 +118,7 @@ def make_plan(call: Call) -> ExplainPlan:
     if request.run is not None:
         adversarial, model = open_adversarial(request.run, call.trust)
         call = replace(call, datasets={"data": adversarial}, objects={"model": (model,)})
-    plan = work.open_plan(call, ExplainPlan, usual_samples=SAMPLES, request=request)
+    plan = ExplainPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)), request=request)
     left_out = {"cannot be read": len(plan.selection.ids) - len(plan.ids)}
     if adversarial is not None:
         ids = adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)]
@@ -147,7 +147,6 @@ def make_plan(call: Call) -> ExplainPlan:
             "run": None if request.run is None else digest(Path(request.run) / MANIFEST),
             "truth": None if truth is None else truth.digest(kept),
         },
-        inputs="the data, the weights, the ground truth, the run",
     )
 
 

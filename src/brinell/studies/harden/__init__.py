@@ -66,12 +66,10 @@ STUDY = Study(
     request=HardenRequest,
     rows="result:Checks",
     result="result:HardenResult",
-    repeat="run:repeat",
     claimed=(("rows.parquet", TRAINING), ("checkpoints/last.safetensors", TRAINING)),
     memory=("model", "data", "train"),
     needs_inputs=True,
     ignored=("device",),
-    workers=False,
     examples=(
         "brinell harden --data digits",
         "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",

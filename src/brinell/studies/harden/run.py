@@ -84,17 +84,13 @@ class HardenPlan(Plan):
     examples: Mapping[int, StoredExamples]
     """Stored examples by position of their defence in the recipe."""
     distance: Distance
+    train: Dataset
     train_positions: Array
     """(n,) positions of the training samples."""
     validation_positions: Array
     """(k,) positions of the validation samples, in the order of evaluation."""
     subject: Model
     """The model as it was opened, which the training leaves as it is."""
-
-    @property
-    def train(self) -> Dataset:
-        """The data of the training."""
-        return self.more_data["train"]
 
     def copied(self, weights: Path | None = None) -> Model:
         """A copy of the model with logits as answers, with other weights if a file is given."""
@@ -115,10 +111,10 @@ def make_plan(call: Call) -> HardenPlan:
     train = call.dataset("train") or open_data(spec)
     check_data(train, dataset)
     recipe = recipe.fit(train.domain, distance)
-    if "&" in str(call.named_folder):
-        raise RequestError(
-            f"{option('out')} {call.named_folder} contains &, which separates the options of a model spec: rename it"
-        )
+    if call.on is not None:
+        raise RequestError(f"a training runs in one process: leave {option('on')} out")
+    if "&" in str(call.out):
+        raise RequestError(f"{option('out')} {call.out} contains &, which separates the options of a model spec: rename it")
     if request.augment != "none" and train.domain.kind != "image":
         raise RequestError(
             f"{option('augment')} {request.augment} needs images, but the data is of kind {train.domain.kind}: leave it out"
@@ -150,7 +146,7 @@ def make_plan(call: Call) -> HardenPlan:
     train_positions, validation_positions = split(labels, request)
     _check_batches(request, recipe, len(train_positions))
     examples = {index: open_examples(spec, train, dataset, validation_positions) for index, spec in recipe.specs().items()}
-    further = {f"defence {index}": stored.dataset for index, stored in examples.items()}
+    stored = {index: stored.dataset.digest() for index, stored in examples.items()}
     weights = re.sub(r"[^\w.+-]", "_", subject.name) + "-hardened.safetensors"
     in_memory = call.model() is not None
     facts = HardenFacts(
@@ -165,7 +161,8 @@ def make_plan(call: Call) -> HardenPlan:
         spec=None if in_memory else with_weights(request.model, Path(weights), subject.info),
     )
     return HardenPlan(
-        **vars(opened) | {"facts": facts, "more_data": {"train": train, **further}},
+        **vars(opened) | {"facts": facts, "identity": {"examples": stored}},
+        train=train,
         request=request,
         audit=audit,
         recipe=recipe,

@@ -43,7 +43,6 @@ STUDY = Study(
     rows="result:Trials",
     run="run:carry_out",
     result="result:ReviewResult",
-    repeat="run:repeat",
     claimed=(("answers.jsonl", "the answers of people"),),
     positional=("data",),
     examples=("brinell review FILE.npz --out REVIEW", "brinell review FILE.npz --out REVIEW --resume --answers answers.json"),

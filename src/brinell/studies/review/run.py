@@ -56,7 +56,7 @@ def make_plan(call: Call) -> ReviewPlan:
         RequestError: the data are not pictures, or the change or run does not fit.
     """
     request: ReviewRequest = call.request
-    plan = open_plan(call, ReviewPlan)
+    plan = ReviewPlan(**vars(open_plan(call)))
     dataset = plan.dataset
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
         raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")

@@ -53,10 +53,9 @@ STUDY = Study(
     package=__name__,
     verb="transfer",
     request=TransferRequest,
-    rows="figures:Answers",
+    rows="result:Answers",
     result="result:TransferResult",
     positional=("source",),
-    of_pictures="transfer pictures",
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

@@ -1,26 +1,25 @@
-"""The statements of a transfer: the best sources, the most and least affected models, the matrix and its tables."""
+"""The rows of a transfer, accuracy and success of every source on every model, how sources rank, and the report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from brinell.analysis.attainable import pairs, shortfall, smallest_mcnemar, smallest_mean
+from brinell.analysis.compare import paired
+from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import Rank, holm, significant
+from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
+from brinell.analysis.results import OfClass, PairedRate, Rate, Share
+from brinell.analysis.robust_accuracy import class_name, mean, rate, share
+from brinell.core.record import Array, column
+from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
 from brinell.reports.values import Detail, Note, Percent, Report, Table
+from brinell.store import rows
 from brinell.studies.result import Folder, FolderResult
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer.figures import (
-    Answers,
-    Cell,
-    EvaluatedModel,
-    SourceResult,
-    TransferFacts,
-    correct_p_values,
-    list_made,
-    make_cell,
-    model_results,
-    notes_on,
-    rows_by_model,
-    shortfalls,
-    source_results,
-)
 
 PAIRED = "paired on the same samples, corrected for all pairs"
 NO_ORDER = "No order of the sources is shown: some share no target, so they cannot be compared. Add a model."
@@ -31,6 +30,111 @@ RANKS = (
 )
 
 
+class SourceFacts(Content):
+    """A source of adversarial examples."""
+
+    name: str
+    """The name of the source in the rows."""
+    members: Listing[str]
+    """The names of the models that the examples were made on."""
+    white_box: Listing[str]
+    """The names of the evaluated models that the examples were made on."""
+    samples: Count
+    """The number of samples, those without an example included."""
+    folder: str | None = None
+    """The folder of a benchmark set; null for examples that are made in this transfer."""
+    level: Number | None = None
+    """The level of the set."""
+
+
+class TransferFacts(Facts):
+    """Facts that the request leaves open."""
+
+    eps: Amount
+    """The budget."""
+    eps_text: str
+    """The budget as it is written."""
+    attack: str | None
+    """The attack that made examples; null if none were made."""
+    sources: Listing[SourceFacts]
+    """The sources of adversarial examples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The rows of a transfer as columns, each a (rows,) array."""
+
+    source: Array = column("string", "name of the source")
+    model: Array = column("string", "name of the model on which the example is evaluated")
+    sample_id: Array = column("int64", "position of the sample in its data")
+    label: Array = column("int32", "true class")
+    linf: Array = column("float32", "largest change of a value, in the units of the data")
+    l2: Array = column("float32", "Euclidean length of the change")
+    clean_pred: Array = column("int32", "class that the model predicts for the clean input")
+    pred: Array = column("int32", "class that the model predicts for the example")
+    forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a set")
+    backwards: Array = column("int64", "backward evaluations")
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+class SourceResult(Result):
+    """A source of adversarial examples."""
+
+    name: str
+    """Its name in `facts.sources`: the model or models that the examples were made on, or SET and its level."""
+    n: int
+    """Number of examples."""
+    missing: int
+    """Number of samples without an example; in a set, the robust ones. No figure of this source counts them."""
+    median_l2: float | None
+    """Median Euclidean length of the changes."""
+    max_linf: float | None
+    """Largest change of a value."""
+    success: float | None
+    """Mean success on the models that are not members of the source; null if all are members."""
+    rank: Rank | None
+    """Rank by success among the sources made in this transfer, by comparisons of each two on the models that neither was made on;
+    null unless each two share such a model with an eligible sample. Two models share none."""
+    rivals: list[str]
+    """Sources made in this transfer whose success on the shared targets does not differ significantly; empty without a rank."""
+    forwards: int
+    """Forward evaluations that making the examples cost; 0 for a set."""
+    backwards: int
+    """Backward evaluations that making the examples cost; 0 for a set."""
+
+
+class Figures(Result):
+    """What is left of a model on examples, and how many of them succeed."""
+
+    accuracy: Rate
+    """Accuracy on these examples."""
+    success: Share
+    """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
+    classify correctly."""
+
+
+class ClassCell(Figures, OfClass):
+    """The examples of one class."""
+
+
+class Cell(Figures):
+    """Evaluation of one model on one source's examples."""
+
+    source: str
+    model: str
+    white_box: bool
+    """True if the examples were made on this model."""
+    clean: Rate
+    """The same quantity on the clean inputs of these examples."""
+    change: PairedRate | None
+    """The examples (A) and their clean inputs (B), with McNemar's exact p-value corrected for the number of cells (Holm); null
+    without examples."""
+    per_class: list[ClassCell]
+    """Classes with an example, by index."""
+
+
 class TransferResult(FolderResult):
     """What `brinell transfer --json` prints."""
 
@@ -38,8 +142,6 @@ class TransferResult(FolderResult):
     facts: TransferFacts
     sources: list[SourceResult]
     """The sources, which are the rows of the matrix."""
-    per_model: list[EvaluatedModel]
-    """The models, which are the columns of the matrix."""
     cells: list[Cell]
     """One cell for each source and model, source by source."""
     notes: list[str]
@@ -48,52 +150,215 @@ class TransferResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         attack = f"; made by {self.facts.attack}" if self.facts.attack else ""
-        size = f"{counted(len(self.sources), 'source')}, {counted(len(self.per_model), 'model')}"
+        size = f"{counted(len(self.sources), 'source')}, {counted(len(self.models), 'model')}"
         return Report(
             verb="transfer",
             title="Transfer of adversarial examples between models",
             subject=f"{self.data}; {budget(self)}{attack}; {size}",
             sentences=sentences(self),
-            blocks=[*_matrices(self), _sources(self), _cells(self)],
+            blocks=[*_matrices(self), _sources(self.sources), _cells(self.cells)],
             notes=[Note("coverage", "note", text) for text in self.notes],
         )
 
 
 def summarise(folder: Folder[Answers]) -> TransferResult:
     """Figures of a folder from its rows."""
-    models, facts = folder.head()["models"], folder.facts
-    answers = {source.name: rows_by_model(folder.rows, source, models) for source in facts.sources}
-    names = folder.head()["classes"]
-    cells = [make_cell(source, model, answers[source.name], names) for source in facts.sources for model in models]
-    sources = source_results(facts.sources, answers, cells, models)
-    made = list_made(facts.sources, models)
-    impossible = shortfalls(len(made), len(models) if made else 0, len(cells), max(source.n for source in sources))
+    head, facts = folder.head(), folder.facts
+    models, names = head["models"], head["classes"]
+    answers = {source.name: _by_model(folder.rows, source.name, models) for source in facts.sources}
+    cells = [_cell(source, model, answers[source.name], names) for source in facts.sources for model in models]
+    p_values = iter(holm([cell.change.p for cell in cells if cell.change is not None]))
+    ranks = _ranks([source for source in facts.sources if can_rank(source, models)], answers, models)
+    sources = [_source(source, answers[source.name], cells, *ranks.get(source.name, (None, []))) for source in facts.sources]
+    impossible = shortfalls(facts.sources, models, max(source.n for source in sources))
     return TransferResult(
-        **folder.head(),
+        **head,
         sources=sources,
-        per_model=model_results(models, facts.sources, cells),
-        cells=correct_p_values(cells),
-        notes=[*notes_on(facts.sources, sources), *impossible],
+        cells=[
+            cell.model_copy(update={"change": cell.change and cell.change.model_copy(update={"p": next(p_values)})})
+            for cell in cells
+        ],
+        notes=[*_notes(facts.sources, sources), *impossible],
     )
+
+
+def can_rank(source: SourceFacts, models: Sequence[str]) -> bool:
+    """True for a source made here, which shares its samples with the others, if a model is not its member."""
+    return source.folder is None and bool(set(models) - set(source.white_box))
+
+
+def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) -> list[str]:
+    """What `n` samples cannot show, of the sources made here and of cells."""
+    of_sources = pairs(sum(can_rank(source, models) for source in sources)) if len(models) > 2 else 0
+    claims = [
+        shortfall("source can be shown to be better than another", of_sources, "samples", n, smallest_mean),
+        shortfall("loss of accuracy can be shown in a cell", len(sources) * len(models), "samples", n, smallest_mcnemar),
+    ]
+    return [claim for claim in claims if claim]
+
+
+def _by_model(answers: Answers, source: str, models: Sequence[str]) -> dict[str, Answers]:
+    """The rows of a source by model, samples ascending."""
+    parts = {model: np.flatnonzero((answers.source == source) & (answers.model == model)) for model in models}
+    return {model: rows.take(answers, part[np.argsort(answers.sample_id[part])]) for model, part in parts.items()}
+
+
+def _eligible(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Array:
+    """(n,) bool: clean inputs that the model and every evaluated member of the source classify correctly."""
+    right = [answers[name].clean_pred == answers[name].label for name in (model, *source.white_box)]
+    return np.asarray(np.all(right, axis=0))
+
+
+def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers], names: Sequence[str]) -> Cell:
+    """Counts of a source on a model, p-values not yet corrected; `names` are those of the classes."""
+    table, eligible = answers[model], _eligible(source, model, answers)
+    clean, right = table.clean_pred == table.label, table.pred == table.label
+
+    def figures(members: Array) -> dict[str, Any]:
+        left = rate(int(right[members].sum()), int(members.sum()))
+        return {"accuracy": left, "success": share((~right[members & eligible]).tolist())}
+
+    return Cell(
+        source=source.name,
+        model=model,
+        white_box=model in source.white_box,
+        clean=rate(int(clean.sum()), len(table)),
+        change=paired(right, clean, 0.0) if len(table) else None,
+        per_class=[
+            ClassCell(class_=index, name=class_name(names, index), **figures(table.label == index))
+            for index in np.unique(table.label).tolist()
+        ],
+        **figures(np.ones(len(table), dtype=bool)),
+    )
+
+
+def _source(
+    source: SourceFacts, answers: Mapping[str, Answers], cells: Sequence[Cell], rank: Rank | None, rivals: list[str]
+) -> SourceResult:
+    table = next(iter(answers.values()))
+    return SourceResult(
+        name=source.name,
+        n=len(table),
+        missing=source.samples - len(table),
+        median_l2=float(np.median(table.l2)) if len(table) else None,
+        max_linf=float(table.linf.max()) if len(table) else None,
+        success=mean([cell.success.value for cell in cells if cell.source == source.name and not cell.white_box]),
+        rank=rank,
+        rivals=rivals,
+        forwards=int(table.forwards.sum()),
+        backwards=int(table.backwards.sum()),
+    )
+
+
+def _ranks(
+    sources: Sequence[SourceFacts], answers: Mapping[str, Mapping[str, Answers]], models: Sequence[str]
+) -> dict[str, tuple[Rank, list[str]]]:
+    """Each source by success on the models that neither of two was made on, with those that are not told from it."""
+
+    def samples(source: SourceFacts, model: str) -> tuple[Array, Array]:
+        """(n,) bool each: true if a sample is eligible, and if its example is misclassified."""
+        table = answers[source.name][model]
+        return _eligible(source, model, answers[source.name]), table.pred != table.label
+
+    def compare(a: SourceFacts, b: SourceFacts) -> "Comparison | None":
+        targets = [model for model in models if model not in {*a.white_box, *b.white_box}]
+        return compare_cells([(samples(a, model), samples(b, model)) for model in targets])
+
+    comparisons = [[compare(a, b) for b in sources[:index]] for index, a in enumerate(sources)]
+    return rank_by([source.name for source in sources], comparisons)
+
+
+Comparison = tuple[float, float]
+"""The difference of two objects, and its p-value."""
+
+
+def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], tuple[Array, Array]]]) -> Comparison | None:
+    """Compare pairs of cells, each on the samples that are eligible in both: mean difference of the rates, and its p-value.
+
+    Samples that are eligible in no pair, or on which the cells agree, are no evidence: up to `EXACT_GROUPS` others, the p-value
+    is at least that of all patterns of their signs.
+
+    Args:
+        pairs: of each pair of cells, the eligible samples (n,) and the successes (n,).
+
+    Returns:
+        None if no pair has an eligible sample.
+    """
+    differences, is_eligible = [], []
+    for (eligible_a, success_a), (eligible_b, success_b) in pairs:
+        eligible = eligible_a & eligible_b
+        if eligible.any():
+            differences.append((success_a.astype(float) - success_b) * eligible / eligible.sum())
+            is_eligible.append(eligible)
+    if not differences:
+        return None
+    values = np.mean(differences, axis=0)
+    discordant = values[np.abs(values) > 1e-12]
+    estimate = mean_difference(values[np.any(is_eligible, axis=0)])
+    assert estimate is not None
+    p = max(estimate.p, sign_flips(discordant)) if len(discordant) <= EXACT_GROUPS else estimate.p
+    return float(values.sum()), p
+
+
+def rank_by(names: Sequence[str], comparisons: Sequence[Sequence[Comparison | None]]) -> dict[str, tuple[Rank, list[str]]]:
+    """Rank of each object by its comparisons with those before it, the largest first, and those not told from it.
+
+    Empty unless there are two objects and each pair can be compared: an order needs all pairs.
+    """
+    k, found = len(names), [comparison for row in comparisons for comparison in row if comparison is not None]
+    if k < 2 or len(found) < pairs(k):
+        return {}
+    difference, shown, lower = np.zeros((k, k)), np.zeros((k, k), dtype=bool), np.tril_indices(k, -1)
+    difference[lower] = [value for value, _ in found]
+    shown[lower] = [significant(p) for p in holm([p for _, p in found])]
+    difference, shown = difference - difference.T, (shown | shown.T) & (difference != difference.T)
+    behind, ahead = difference < 0, difference > 0
+    others = ~np.eye(k, dtype=bool)
+    return {
+        name: (
+            Rank(
+                value=1 + behind[i].sum() + (others & ~behind & ~ahead)[i].sum() / 2,
+                low=1 + (shown & behind)[i].sum(),
+                high=k - (shown & ahead)[i].sum(),
+            ),
+            [names[j] for j in np.flatnonzero((others & ~shown)[i]).tolist()],
+        )
+        for i, name in enumerate(names)
+    }
+
+
+def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Iterator[str]:
+    """Notes on samples without examples and on sources that differ."""
+    for source in sources:
+        if source.missing:
+            yield (
+                f"{source.name}: {source.missing} of its {source.missing + source.n} samples have no example; its figures are "
+                f"over the other {source.n}"
+            )
+    if len({(source.n, fact.folder is None) for source, fact in zip(sources, facts, strict=True)}) > 1:
+        yield "the sources cover different samples: do not compare figures between rows"
 
 
 def _matrices(result: TransferResult) -> list[Table]:
     """Success, and what is left of each model, source by model."""
-    names = [model.model for model in result.per_model]
-    matrix = {(cell.source, cell.model): cell for cell in result.cells}
+    models = result.models
+    of_source = {source.name: [cell for cell in result.cells if cell.source == source.name] for source in result.sources}
 
     def change(cell: Cell) -> Detail:
-        interval = f" ({points(cell.low)} to {points(cell.high)})" if cell.low is not None else ""
-        return Detail(percent(cell.accuracy.value), f"{points(cell.difference)}{interval}, p {p_value(cell.p)}")
+        pair = cell.change
+        text = (
+            "" if pair is None else f"{points(pair.difference)} ({points(pair.low)} to {points(pair.high)}), p {p_value(pair.p)}"
+        )
+        return Detail(percent(cell.accuracy.value), text)
 
     return [
         Table(
             title="Success, source by model",
-            columns=("made on", *names, "others, mean", "rank"),
+            columns=("made on", *models, "others, mean", "rank"),
             rows=[
                 (
                     source.name,
-                    *(_success(matrix[source.name, name]) for name in names),
+                    *(Detail(cell.success, "white-box") if cell.white_box else cell.success for cell in of_source[source.name]),
                     Percent(source.success),
                     source.rank,
                 )
@@ -107,10 +372,10 @@ def _matrices(result: TransferResult) -> list[Table]:
         ),
         Table(
             title="Accuracy on the examples",
-            columns=("made on", *names),
+            columns=("made on", *models),
             rows=[
-                ("clean", *(matrix[result.sources[0].name, name].clean for name in names)),
-                *((source.name, *(change(matrix[source.name, name]) for name in names)) for source in result.sources),
+                ("clean", *(cell.clean for cell in result.cells[: len(models)])),
+                *((source, *map(change, cells)) for source, cells in of_source.items()),
             ],
             text="Accuracy of the model in the column on each source's examples. Below it: the change from the clean inputs of "
             "the same samples, in points, with its interval and McNemar's exact p, corrected for the number of cells (Holm).",
@@ -119,88 +384,71 @@ def _matrices(result: TransferResult) -> list[Table]:
     ]
 
 
-def _success(cell: Cell) -> object:
-    return Detail(cell.success, "white-box") if cell.white_box else cell.success
-
-
-def _sources(result: TransferResult) -> Table:
-    columns = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean")
+def _sources(sources: Sequence[SourceResult]) -> Table:
+    head = ("source", "examples", "without example", "L2, median", "Linf, largest", "success on others, mean")
     return Table(
         title="The sources",
-        columns=(*columns, "forwards", "backwards"),
+        columns=(*head, "forwards", "backwards"),
         rows=[
-            (
-                source.name,
-                source.n,
-                source.missing,
-                source.median_l2,
-                source.max_linf,
-                Percent(source.success),
-                source.forwards,
-                source.backwards,
-            )
-            for source in result.sources
+            (one.name, one.n, one.missing, one.median_l2, one.max_linf, Percent(one.success), one.forwards, one.backwards)
+            for one in sources
         ],
         name="sources",
     )
 
 
-def _cells(result: TransferResult) -> Table:
-    """All cells with their classes and distortions, for the CSV file."""
-    rows: list[tuple[object, ...]] = []
-    for cell in result.cells:
-        head = (cell.source, cell.model, cell.white_box)
-        rows.append((*head, None, None, cell.accuracy, cell.success))
-        rows += [(*head, part.name, None, part.accuracy, part.success) for part in cell.per_class]
-        rows += [(*head, None, part.distortion, part.accuracy, part.success) for part in cell.per_distortion]
-    columns = ("source", "model", "white_box", "class", "distortion", "accuracy", "success")
-    return Table(title="Cells", columns=columns, rows=rows, name="cells", page=False)
+def _cells(cells: Sequence[Cell]) -> Table:
+    """All cells with their classes, for the CSV file."""
+    parts = [(cell, name, part) for cell in cells for name, part in [(None, cell), *((one.name, one) for one in cell.per_class)]]
+    return Table(
+        title="Cells",
+        columns=("source", "model", "white_box", "class", "accuracy", "success"),
+        rows=[(cell.source, cell.model, cell.white_box, name, part.accuracy, part.success) for cell, name, part in parts],
+        name="cells",
+        page=False,
+    )
 
 
 def sentences(result: TransferResult) -> list[str]:
     """The best source, and the models on which examples succeed least and most; that no order is shown comes last."""
-    found = [sentence for sentence in (*_best_source(result), _affected(result)) if sentence]
+    found = [*_best_source(result), *_affected(result)]
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
     """Sentences on the source whose examples transfer best."""
-    ranked = [source for source in result.sources if source.rank is not None]
+    ranked = [(source, source.rank) for source in result.sources if source.rank is not None]
     if not ranked:
-        made = [
-            source
-            for source, facts in zip(result.sources, result.facts.sources, strict=True)
-            if facts.kind == "made" and source.success is not None
-        ]
-        yield NO_ORDER * (len(made) > 1)
+        facts = zip(result.sources, result.facts.sources, strict=True)
+        if sum(fact.folder is None and source.success is not None for source, fact in facts) > 1:
+            yield NO_ORDER
         return
-    first = max(ranked, key=lambda source: (source.rank is not None and source.rank.high == 1, source.success or 0.0))
-    assert first.rank is not None
-    share = f"{percent(first.success)} of its examples succeed on models that it was not made on, on average"
-    if first.rank.high == 1:
-        yield f"{first.name} is the best source: {share}."
+    first, rank = max(ranked, key=lambda entry: (entry[1].high == 1, entry[0].success or 0.0))
+    best = "is the best source" if rank.high == 1 else "has the highest success"
+    yield f"{first.name} {best}: {percent(first.success)} of its examples succeed on models that it was not made on, on average."
+    if rank.high == 1:
         yield f"Each other source is shown to be worse on shared targets ({PAIRED})."
-    elif first.rank.low > 1:
-        yield f"{first.name} has the highest success: {share}."
+    elif rank.low > 1:
         yield f"No source is shown to be the best ({PAIRED})."
     else:
-        yield f"{first.name} has the highest success: {share}."
         yield f"{listed(first.rivals)} may be as good ({PAIRED})."
 
 
-def _affected(result: TransferResult) -> str:
+def _affected(result: TransferResult) -> Iterator[str]:
     """The models on which examples made on other models succeed least and most on these samples."""
-    models = sorted((model for model in result.per_model if model.success is not None), key=lambda model: model.success or 0.0)
-    if len(models) < 2:
-        return ""
-    low, high = (f"{percent(model.success)} ({model.model})" for model in (models[0], models[-1]))
-    return f"Examples made on other models succeed on {low} to {high} of the samples."
+    made = {source.name for source in result.facts.sources if source.folder is None}
+    others = [cell for cell in result.cells if cell.source in made and not cell.white_box]
+    means = {name: mean([cell.success.value for cell in others if cell.model == name]) for name in result.models}
+    order = sorted(((value, name) for name, value in means.items() if value is not None), key=lambda entry: entry[0])
+    if len(order) > 1:
+        low, high = (f"{percent(value)} ({name})" for value, name in (order[0], order[-1]))
+        yield f"Examples made on other models succeed on {low} to {high} of the samples."
 
 
 def budget(result: TransferResult) -> str:
     """The budget of examples that were made, and the largest change of a benchmark set, which has none."""
     made = [f"{distance(result.request.norm)} up to {result.facts.eps_text}"] * (result.facts.attack is not None)
     sources = zip(result.sources, result.facts.sources, strict=True)
-    changes = [source.max_linf for source, facts in sources if facts.kind == "set" and source.max_linf is not None]
+    changes = [source.max_linf for source, facts in sources if facts.folder is not None and source.max_linf is not None]
     sets = [f"benchmark sets with changes up to {short(max(changes))} in Linf"] if changes else []
     return ", ".join(made + sets)

@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.bounded import digest
 from brinell.core.contracts import ChoosesData, Dataset, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
@@ -32,7 +30,7 @@ from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
-from brinell.studies.transfer.figures import Answers, SourceFacts, TransferFacts, shortfalls
+from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, shortfalls
 from brinell.studies.work import classes, open_plan
 
 USUAL = "mi-fgsm"
@@ -49,8 +47,7 @@ class TransferPlan(Plan):
     distance: Distance
     stage: Stage | None
     """The attack; None if no source is made here."""
-    eps: float
-    sources: tuple[SourceFacts, ...]
+    facts: TransferFacts
 
 
 def make_plan(call: Call) -> TransferPlan:
@@ -70,40 +67,29 @@ def make_plan(call: Call) -> TransferPlan:
     specs = request.model or (() if call.models() else DIGITS)
     if not request.model and not call.models() and dataset.domain.shape != (1, 8, 8):
         raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
-    opened = replace(call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs}))
-    unset: dict[str, Any] = {"stage": None, "eps": 0.0, "sources": ()}
+    plan = open_plan(replace(call, datasets={"data": dataset}, request=request.model_copy(update={"model": specs})))
     distance = open_distance(request.norm)
-    plan = open_plan(opened, TransferPlan, request=request, distance=distance, **unset)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
     sources = _sources(request, sets, digests, len(plan.ids))
     _check_sets(sources, dataset)
-    made = [source for source in sources if source.kind == "made"]
-    stage = _attack_stage(plan, made) if made else None
+    members = [name for source in sources if source.folder is None for name in source.members]
+    stage = _attack_stage(request, plan, distance, members) if members else None
     budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
     if request.eps is not None and len(budgets.values) != 1:
         raise RequestError(f"eps is {request.eps}, but a transfer has one budget: write for example 8/255")
     eps = float(budgets.values[-1])
     if not eps > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
-    cells = len(sources) * len(plan.models)
-    for sentence in shortfalls(len(made), len(plan.models) if made else 0, cells, len(plan.ids)):
+    for sentence in shortfalls(sources, list(plan.models), len(plan.ids)):
         call.progress.note(sentence)
-    return replace(
-        plan,
-        eps=eps,
-        stage=stage,
-        sources=sources,
-        identity={
-            "eps": eps,
-            "stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
-            "sources": [digest(Path(source.folder) / MANIFEST) for source in sources if source.folder is not None],
-        },
-        inputs="the data, the weights, a source",
-        facts=TransferFacts(eps=eps, eps_text=budgets.texts[-1], attack=stage.name if stage else None, sources=list(sources)),
-    )
+    attack = None if stage is None else stage.name
+    facts = TransferFacts(eps=eps, eps_text=budgets.texts[-1], attack=attack, sources=sources)
+    identity = {"stage": None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot]}
+    fields = vars(plan) | {"facts": facts, "identity": identity}
+    return TransferPlan(**fields, request=request, distance=distance, stage=stage)
 
 
-def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str, str], samples: int) -> tuple[SourceFacts, ...]:
+def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str, str], samples: int) -> list[SourceFacts]:
     """The sources of the matrix: models and sets. Digests of the models by name tell retrained models of one name apart."""
     sources: list[SourceFacts] = []
     for text in request.source or tuple(digests):
@@ -118,11 +104,9 @@ def _sources(request: TransferRequest, sets: Sequence[str], digests: Mapping[str
             )
         same = {digests[name] for name in members}
         white_box = [name for name, digest in digests.items() if digest in same]
-        sources.append(
-            SourceFacts(name="+".join(members), kind="made", members=members, white_box=white_box, samples=samples, folder=None)
-        )
+        sources.append(SourceFacts(name="+".join(members), members=members, white_box=white_box, samples=samples))
     check_names([source.name for source in sources])
-    return tuple(sources)
+    return sources
 
 
 def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
@@ -132,7 +116,6 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
     return [
         SourceFacts(
             name=f"{folder.name} x{level:g}",
-            kind="set",
             members=[str(model["name"])],
             white_box=[name for name, digest in digests.items() if digest == model["digest"] or name == model["name"]],
             samples=samples,
@@ -146,8 +129,8 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
 
 def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
     """Check that every benchmark set has the domain and the classes of the data."""
-    for folder in dict.fromkeys(source.folder for source in sources if source.kind == "set"):
-        bench = Bench(path=str(folder), level="clean")()
+    for folder in dict.fromkeys(source.folder for source in sources if source.folder is not None):
+        bench = Bench(path=folder, level="clean")()
         forms = [(data.domain.kind, data.domain.shape, data.domain.low, data.domain.high) for data in (bench, dataset)]
         if forms[0] != forms[1]:
             texts = [f"{kind}s of shape {shape} from {low} to {high}" for kind, shape, low, high in forms]
@@ -160,16 +143,14 @@ def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
             )
 
 
-def _attack_stage(plan: TransferPlan, sources: Sequence[SourceFacts]) -> Stage:
+def _attack_stage(request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]) -> Stage:
     """The attack of a request, checked against the data and the models on which it makes examples."""
-    stages = build_stages((plan.request.attack or USUAL,))
+    stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
-        raise RequestError(
-            f"attack is {plan.request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce"
-        )
+        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
     (stage,) = stages
-    for name in dict.fromkeys(name for source in sources for name in source.members):
-        if reason := skip_reason(stage, plan.models[name], plan.distance):
+    for name in dict.fromkeys(members):
+        if reason := skip_reason(stage, plan.models[name], distance):
             raise RequestError(f"{stage.name} cannot attack {name}: {reason}; name another attack, or sources without this model")
     if isinstance(stage.attack, ChoosesData):
         stage.attack.check(plan.dataset.domain.free)
@@ -180,12 +161,12 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     """Slices of the examples of each source made here, then the answers of each model to all sources."""
     making = [
         Piece(
-            name=f"source {number + 1} of {len(plan.sources)}: {source.name}, samples from {start + 1}",
+            name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, samples from {start + 1}",
             make=partial(_make_examples, plan, number, start),
             files=(example_file(number, start),),
         )
-        for number, source in enumerate(plan.sources)
-        if source.kind == "made"
+        for number, source in enumerate(plan.facts.sources)
+        if source.folder is None
         for start in range(0, len(plan.ids), SLICE)
     ]
     needs = tuple(piece.name for piece in making)
@@ -208,12 +189,12 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     """
     assert plan.stage is not None
     rows = slice(start, start + SLICE)
-    members = [plan.models[name] for name in plan.sources[number].members]
+    members = [plan.models[name] for name in plan.facts.sources[number].members]
     model = members[0] if len(members) == 1 else Ensemble(members)
     clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
     minimal = plan.stage.attack.family == "minimal"
     criterion: Criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
-    eps = torch.full((len(clean),), plan.eps, device=plan.device)
+    eps = torch.full((len(clean),), plan.facts.eps, device=plan.device)
     ledger = Ledger(
         model,
         Batch(
@@ -237,100 +218,57 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
 
 def _evaluate(plan: TransferPlan, name: str) -> Answers:
     """Rows of a model: its answers to the examples of each source and, once, to their clean inputs."""
-    examples = [_examples(plan, number) for number in range(len(plan.sources))]
-    clean: dict[str, tuple[Array, Array]] = {}
-    for origin in dict.fromkeys(part.origin for part in examples):
-        peers = [part for part in examples if part.origin == origin]
-        ids, index = np.unique(np.concatenate([part.sample_id for part in peers]), return_index=True)
-        clean[origin] = ids, _classes(plan, name, torch.cat([part.clean for part in peers])[index])
-    return rows.concatenate([_rows(plan, part, name, *clean[part.origin]) for part in examples])
+    model, size, parts = plan.models[name], plan.request.batch_size, []
+    clean_pred: dict[str | None, Array] = {}
+    for number, source in enumerate(plan.facts.sources):
+        clean, labels, kept, x, costs = _made(plan, number) if source.folder is None else read_set(source)
+        if source.folder not in clean_pred:
+            clean_pred[source.folder] = classes(model, clean.to(plan.device), size)
+        change = x - clean[kept]
+        parts.append(
+            rows.build(
+                Answers,
+                len(kept),
+                source=source.name,
+                model=name,
+                sample_id=plan.ids if source.folder is None else kept,
+                label=labels[kept],
+                linf=linf(change).numpy(),
+                l2=l2(change).numpy(),
+                clean_pred=clean_pred[source.folder][kept],
+                pred=classes(model, x.to(plan.device), size),
+                **costs,
+            )
+        )
+    return rows.concatenate(parts)
 
 
-def _rows(plan: TransferPlan, examples: "Examples", name: str, ids: Array, clean_pred: Array) -> Answers:
-    change = examples.x - examples.clean
-    return rows.build(
-        Answers,
-        len(examples.label),
-        source=examples.source.name,
-        model=name,
-        sample_id=examples.sample_id,
-        label=examples.label,
-        distortion=np.array(examples.distortion, dtype=object),
-        linf=linf(change).numpy(),
-        l2=l2(change).numpy(),
-        clean_pred=clean_pred[np.searchsorted(ids, examples.sample_id)],
-        pred=_classes(plan, name, examples.x),
-        forwards=examples.forwards,
-        backwards=examples.backwards,
-    )
+Examples = tuple[Tensor, Array, Array, Tensor, Mapping[str, Array | int]]
+"""Clean inputs (n, *shape) and their labels (n,), the positions (k,) of those with an example, the examples (k, *shape), and the
+forward and backward evaluations that they cost."""
 
 
-def _classes(plan: TransferPlan, name: str, x: Tensor) -> Array:
-    return classes(plan.models[name], x.to(plan.device), plan.request.batch_size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examples:
-    """The examples of one source and the clean inputs that they were made from."""
-
-    source: SourceFacts
-    sample_id: Array
-    """(n,) int64: positions in the data; for a benchmark set, positions among its clean inputs."""
-    label: Array
-    """(n,) int64: true classes."""
-    distortion: list[str]
-    """Distortions placed on each example, joined by +; empty for other attacks."""
-    clean: Tensor
-    """(n, *shape) clean inputs."""
-    x: Tensor
-    """(n, *shape) adversarial examples."""
-    forwards: Array | int = 0
-    """(n,) forward evaluations that each cost."""
-    backwards: Array | int = 0
-
-    @property
-    def origin(self) -> str:
-        """The origin of the clean inputs: the folder of a benchmark set, or "data"."""
-        return str(self.source.folder) if self.source.kind == "set" else "data"
-
-
-def _examples(plan: TransferPlan, number: int) -> Examples:
-    source = plan.sources[number]
-    if source.kind != "made":
-        return read_set(source)
+def _made(plan: TransferPlan, number: int) -> Examples:
+    """The examples of a source that were made here."""
     arrays = [read_arrays(plan.folder / example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
     x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
-    return Examples(
-        source=source,
-        sample_id=plan.ids,
-        label=plan.labels,
-        distortion=[""] * len(plan.ids),
-        clean=plan.dataset.load(plan.ids.tolist()),
-        x=torch.as_tensor(x),
-        forwards=forwards,
-        backwards=backwards,
-    )
+    costs = {"forwards": forwards, "backwards": backwards}
+    return plan.dataset.load(plan.ids.tolist()), plan.labels, np.arange(len(plan.ids)), torch.as_tensor(x), costs
 
 
 def read_set(source: SourceFacts) -> Examples:
-    """Read the adversarial examples of a benchmark set at the level of the source, with their clean inputs."""
+    """The adversarial examples of a benchmark set at the level of the source."""
     assert source.folder is not None and source.level is not None
-    folder = source.folder
-    pairs = pairs_of(Path(folder), source.level)
+    pairs = pairs_of(Path(source.folder), source.level)
     if not pairs:
-        raise RequestError(f"{folder} holds no input at level {source.level:g} with a clean counterpart: create the set again")
+        raise RequestError(
+            f"{source.folder} holds no input at level {source.level:g} with a clean counterpart: create the set again"
+        )
     level = "adversarial" if source.level == 1 else f"{source.level:g}"
-    clean, changed = Bench(path=folder, level="clean")(), Bench(path=folder, level=level)()
-    labels = np.asarray(clean.labels(), dtype=np.int64)
-    clean_rows = [clean_index for clean_index, _, _ in pairs]
-    return Examples(
-        source=source,
-        sample_id=np.array(clean_rows, dtype=np.int64),
-        label=labels[clean_rows],
-        distortion=[distortion for _, _, distortion in pairs],
-        clean=clean.load(clean_rows),
-        x=changed.load([adversarial_index for _, adversarial_index, _ in pairs]),
-    )
+    clean, changed = (Bench(path=source.folder, level=name)() for name in ("clean", level))
+    kept, places = (np.array(positions, dtype=np.int64) for positions in zip(*pairs, strict=True))
+    inputs = clean.load(list(range(len(clean))))
+    return inputs, np.asarray(clean.labels()), kept, changed.load(places.tolist()), {"forwards": 0, "backwards": 0}
 
 
 class Ensemble:

@@ -13,7 +13,6 @@ STUDY = Study(
     rows="result:Answers",
     result="result:TransferResult",
     positional=("source",),
-    truth=True,
     examples=(
         "brinell transfer --data 'masks:FOLDER?side=257' --model narrow.py:network --model wide.py:network --eps 1/255",
         "brinell transfer network --data boxes:FOLDER --model detector.py:network --model detector.onnx",

@@ -46,7 +46,7 @@ class TransferPlan(Plan):
 def make_plan(call: Call) -> TransferPlan:
     """Open the data and the models, and refuse what cannot be carried out."""
     request: TransferRequest = call.request
-    plan: Plan = open_plan(call, usual_samples=SAMPLES)
+    plan: Plan = open_plan(call, truth=True, usual_samples=SAMPLES)
     if len(plan.models) < 2:
         raise RequestError(f"a transfer needs two models, and one is named: add {option('model')}, or audit it")
     call.say_samples(plan)

@@ -69,9 +69,8 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     if not request.generator:
         raise RequestError("--generator is missing: train one with brinell train generator --out generator.safetensors")
     generator = load(Path(request.generator))
-    plan = open_plan(
-        call, UnrestrictedPlan, more_models=("judge",), request=request, generator=generator, intended=torch.zeros(0)
-    )
+    opened = open_plan(call, more_models=("judge",))
+    plan = UnrestrictedPlan(**vars(opened), request=request, generator=generator, intended=torch.zeros(0))
     dataset, classes = plan.dataset, plan.dataset.classes
     generator.check(dataset.domain, len(classes))
     if missing := sorted(set(range(len(classes))) - set(plan.labels.tolist())):
@@ -88,7 +87,6 @@ def make_plan(call: Call) -> UnrestrictedPlan:
     return replace(
         plan,
         intended=torch.arange(len(classes)).repeat(request.per_class),
-        inputs="the data, the generator, the weights",
         facts=UnrestrictedFacts(
             judges=[judge.name for judge in plan.more_models.values()],
             generator=GeneratorFacts(digest=generator.digest(), same_data=generator.facts.data_digest == dataset.digest()),

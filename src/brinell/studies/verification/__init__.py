@@ -33,7 +33,6 @@ STUDY = Study(
     request=VerifyRequest,
     result="result:VerifyResult",
     positional=("run",),
-    data_of="run:data_of",
     output=Output.ANSWER_ONLY,
     examples=("brinell verify RUN", "brinell verify RUN --signed-by signers"),
 )

@@ -63,8 +63,8 @@ def carry_out(call: Call) -> VerifyResult:
             text = f"{name}, which it derives from: it is not there, or is another one than the manifest names"
             part = VerifyResult.of(folder, Comparison(), unverified=[text], refusal="it is not there")
         else:
-            own = call if study.sources is not None else replace(call, datasets={}, objects={})
-            names = {} if study.sources is not None else {"digest": (), "model": (), "data": None}
+            own = call if study.function("sources") else replace(call, datasets={}, objects={})
+            names = {} if study.function("sources") else {"digest": (), "model": (), "data": None}
             request = call.request.model_copy(update={"run": str(origin), "signed_by": None, **names})
             part = carry_out(replace(own, request=request))
         result = result.joined(part, name)
@@ -78,7 +78,8 @@ def data_of(settings: Mapping[str, Any]) -> str:
 
 def _origins(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Path | None]]:
     """Names and places of the folders that one derives from; None in the place of one that has another manifest."""
-    for source in () if study.sources is None else study.resolve(study.sources)(folder, manifest):
+    sources = study.function("sources")
+    for source in () if sources is None else sources(folder, manifest):
         yield source.name, source
     # Relative names are meant from where the folder was made; those of a folder from elsewhere from here.
     origin = find_origin(folder, request_text(manifest), manifest.get(MARK), call.trust) or Path.cwd()
@@ -97,7 +98,7 @@ def _verify_alone(call: Call, folder: Path) -> VerifyResult:
 
 def _judge(call: Call, study: Study, folder: Path) -> VerifyResult:
     options, manifest = call.request, study.layout.read(folder)
-    text, is_derived = request_text(manifest), study.sources is not None
+    text, is_derived = request_text(manifest), study.function("sources") is not None
     origin = find_origin(folder, text, manifest.get(MARK), call.trust)
     if manifest["brinell"] != VERSION:
         reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
@@ -134,10 +135,10 @@ def _judge(call: Call, study: Study, folder: Path) -> VerifyResult:
 def _repeat(call: Call, folder: Path, place: Path) -> None:
     """Carry the call of a folder out again in another place."""
     call = replace(call, out=place)
-    if call.study.repeat is None:
+    if (repeat := call.study.function("repeat")) is None:
         call.study.resolve(call.study.run)(call)
     else:
-        call.study.resolve(call.study.repeat)(call, folder)
+        repeat(call, folder)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
@@ -302,7 +303,7 @@ def _written_anew(folder: Path) -> Iterator[Path]:
                 text = settings_text(study.layout, request, str(content.get("command")), origin)
                 (manifest.parent / REQUEST).write_text(text, encoding="utf-8")
             if study.leaves_folder:
-                study.write_page(manifest.parent, *(() if study.sources is None else (origin,)))
+                study.write_page(manifest.parent, *((origin,) if study.function("sources") else ()))
         yield copy
 
 
