@@ -117,8 +117,8 @@ def run(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[str,
         for when, side in (("before", result.before), ("after", result.after))
         for label, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
     }
-    last = result.curve[-1]
-    about = {"case": name, "goal": case.goal, "seed": seed, "seconds": round(last.seconds, 1), "steps": last.step}
+    last = result.training
+    about = {"case": name, "goal": case.goal, "seed": seed, "seconds": round(last.seconds, 1), "steps": last.steps}
     return about | {"recipe": last.recipe, "attack": attack, "n": result.after.n} | figures | {"events": result.events}
 
 

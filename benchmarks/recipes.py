@@ -149,7 +149,7 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
         queries = benchmark_set.queries / n
         recipe = f"{beside}+benchmark-set(path={benchmark_set.folder})"
         result = hardened(subject, model, recipe, subject.passes / rounds - queries, seed, out / f"round-{number}", **place_of)
-        cost += queries + (result.curve[-1].forwards + result.curve[-1].backwards) / n
+        cost += queries + (result.training.forwards + result.training.backwards) / n
         events += result.events
         model = result.spec or model
     return result, cost, events
@@ -180,10 +180,10 @@ def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds
             result, passes, events = in_rounds(subject, seed, rounds, out, recipe.partition("+")[2] or "plain")
         else:
             result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
-            last = result.curve[-1]
+            last = result.training
             passes, events = (last.forwards + last.backwards) / len(open_data(subject.train)), result.events
-        seconds, model = result.curve[-1].seconds, result.spec or model
-        distorted = float(np.mean([change.after.value for change in result.unseen if "severity" in change.name]))
+        seconds, model = result.training.seconds, result.spec or model
+        distorted = float(np.mean([change.pair.value_a for change in result.unseen if not change.name.startswith("PGD")]))
     return {
         "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
         "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,

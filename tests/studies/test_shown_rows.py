@@ -15,7 +15,7 @@ from approval import approve, page_text, shown, terminal_of, varied
 from brinell.analysis.results import Share
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
-from brinell.store import proofs, rows
+from brinell.store import parquet, proofs, rows
 from brinell.store.files import write_arrays
 from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
 from brinell.studies.certify import STUDY as CERTIFY
@@ -24,6 +24,7 @@ from brinell.studies.corruption import STUDY as CORRUPT
 from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
 from brinell.studies.generator.result import GeneratorResult
+from brinell.studies.harden import STUDY as HARDEN
 from brinell.studies.metric.result import Limits, MetricResult
 from runs import copy_run
 
@@ -138,9 +139,11 @@ def test_explain(explain_run, tmp_path):
     approve("explain", shown(path) + "\n" + payload(brinell.open(path)))
 
 
-def test_harden(harden_run):
-    result = varied(brinell.open(harden_run))
-    result = result.model_copy(update={"curve": [check.model_copy(update={"seconds": 7.5}) for check in result.curve]})
+def test_harden(harden_run, tmp_path):
+    path = copy_run(harden_run, tmp_path)
+    checks = HARDEN.table().read(path).rows
+    parquet.write_table(path / "rows.parquet", parquet.to_table(replace(checks, seconds=checks.seconds * 0 + 7.5)))
+    result = varied(brinell.open(harden_run)).model_copy(update={"folder": str(path)})
     report = result.report()
     texts = [terminal_of(result, harden_run), page_text(page_of(report)), *csv_files(report).values()]
     approve("harden-varied", "\n\n".join(texts))

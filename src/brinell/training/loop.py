@@ -286,15 +286,15 @@ class Loop:
         """
         state, eps, is_first = self.state, self._eps(share), not self.state.curve
         n = min(len(self.checker.y), max(FEWEST_SAMPLES, int(self._affordable())))
-        n = state.curve[1]["n"] if len(state.curve) > 1 else n
+        n = state.curve[1]["samples"] if len(state.curve) > 1 else n
         check = self.checker.check(self.trained, self.recipe.overfitting_parts(), eps, n)
         with swap_state(self.trained.module, self.average.full_state()):
             robust = self.checker.robust(self.trained, self.settings.eps, n)
         row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
-        row |= {"n": check.n, "clean": check.clean, "seen": check.seen, "pgd": check.attacked, "robust": robust}
+        row |= {"samples": check.n, "clean": check.clean, "seen": check.seen, "pgd": check.attacked, "robust": robust}
         # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
         overfits = bool(self.recipe.safer()) and check.overfits and not is_first
-        best_clean = max((earlier["clean"] / earlier["n"] for earlier in state.curve), default=0.0)
+        best_clean = max((earlier["clean"] / earlier["samples"] for earlier in state.curve), default=0.0)
         collapsed = check.collapsed(best_clean, self.checker.guess) and not is_first
         good = not (overfits or collapsed)
         passes = {"forwards": state.forwards, "backwards": state.backwards}
@@ -368,9 +368,11 @@ class Loop:
     @staticmethod
     def _describe_failure(row: dict[str, Any], collapsed: bool) -> str:
         if collapsed:
-            return f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
+            return (
+                f"the training collapsed at step {row['step']}: {row['clean']} of {row['samples']} validation samples are right"
+            )
         return (
-            f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
+            f"catastrophic overfitting at step {row['step']}: of {row['samples']} validation samples {row['seen']} hold against "
             f"{row['recipe']}, which is trained with, and {row['pgd']} against PGD"
         )
 

@@ -62,7 +62,7 @@ def test_thresholds_keep_the_rate_of_false_alarms(audit, tmp_path, monkeypatch):
     request = DetectorsRequest(**settings, detector="mahalanobis", fpr=0.2)
     plan = run.make_plan(Call(study=STUDY, request=request, command="", progress=SilentProgress(), out=tmp_path / "a"))
     suspicion, threshold = run._fit(plan, 0, 0.2, "digits-cnn", "mahalanobis")
-    others = plan.more_data["train"].load(range(500, 900))
+    others = plan.train.load(range(500, 900))
     assert 0.12 < float((suspicion(others) > threshold).double().mean()) < 0.28
 
 

@@ -22,7 +22,7 @@ def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(workspac
     result = brinell.open(hardened_run)
     before, after = result.before.robust_accuracy[-1], result.after.robust_accuracy[-1]
     assert before.value < 0.9 and after.value == 1 and result.comparison.robust[-1].low > 0
-    assert result.facts.trained_on == 230 and result.facts.validation == 26 and result.curve[-1].step == 12 * 7
+    assert result.facts.trained_on == 230 and result.facts.validation == 26 and result.training.steps == 12 * 7
     assert result.spec.endswith(f"?weights={hardened_run / 'network-hardened.safetensors'}&name=network-hardened")
     assert (
         cli(
@@ -67,10 +67,10 @@ def test_robustness_is_measured_under_unseen_changes(hardened_run):
     result = brinell.open(hardened_run)
     by_name = {row.name: row for row in result.unseen}
     same_norm, l2 = by_name["PGD, 20 steps, linf 0.15"], by_name["PGD, 20 steps, l2 0.065"]
-    assert same_norm.seen and not l2.seen and same_norm.after.value == 1 and same_norm.pair.n == 60
-    assert l2.after.value == 1 and sum(row.seen for row in result.unseen) == 1
+    assert same_norm.seen and not l2.seen and same_norm.pair.value_a == 1 and same_norm.pair.n == 60
+    assert l2.pair.value_a == 1 and sum(row.seen for row in result.unseen) == 1
     assert len(by_name) > 3
-    assert all(row.pair.difference == pytest.approx(row.after.value - row.before.value) for row in result.unseen)
+    assert all(row.pair.difference == pytest.approx(row.pair.value_a - row.pair.value_b) for row in result.unseen)
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_autocast_around_a_hardening_is_ignored(tmp_path):
             mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", epochs=1, samples=20, batch_size=32,
             out=tmp_path / "out",
         )  # fmt: skip
-    assert result.curve[-1].step == 7
+    assert result.training.steps == 7
 
 
 @pytest.mark.slow

@@ -54,11 +54,11 @@ def train_split(spec: str) -> str:
 def check_data(train: Dataset, test: Dataset) -> None:
     """Refuse training data of another shape, without a class, or with samples of the test data."""
     _check_form(train, test)
-    absent = sorted(set(range(len(train.classes))) - set(np.asarray(train.labels()).tolist()))
-    if absent:
-        names = ", ".join(repr(train.classes[index]) for index in absent[:MAX_NAMED])
+    present = set(np.asarray(train.labels()).tolist())
+    if absent := [repr(name) for index, name in enumerate(train.classes) if index not in present]:
         raise RequestError(
-            f"the training data {train.name} has no sample of class {names}: a model trained on it forgets the class; add samples"
+            f"the training data {train.name} has no sample of class {', '.join(absent[:MAX_NAMED])}: a model trained on it "
+            "forgets the class; add samples"
         )
     _check_disjoint(train, test)
 
@@ -103,9 +103,8 @@ def open_examples(spec: str, train: Dataset, test: Dataset, validation_positions
     if not len(rows):
         raise RequestError(f"every input of {path} derives from a validation sample: give a larger benchmark set")
     distortions = plugins.split(str(manifest_of(Path(path)).get("request", {}).get("distortions", "")))
-    return StoredExamples(
-        dataset=examples, rows=rows, distortions=tuple(plugins.head(distortion.strip()) for distortion in distortions)
-    )
+    names = tuple(plugins.head(distortion.strip()) for distortion in distortions)
+    return StoredExamples(dataset=examples, rows=rows, distortions=names)
 
 
 def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 import copy
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.class_names import option_text, own_order
-from brinell.core.contracts import Dataset, Distance, Domain
+from brinell.core.contracts import Dataset, Distance, Distortion, Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.oracle import Batch
@@ -126,17 +126,8 @@ def make_plan(call: Call) -> HardenPlan:
     budgets = request.budgets or f"0:{eps.texts[0]}:{DEFAULT_BUDGETS}"
     if eps.values[0] not in parse_eps(budgets).values:
         budgets = f"{budgets},{eps.texts[0]}"
-    audit = Request(
-        data=request.data,
-        model=(request.model,),
-        norm=request.norm,
-        eps=budgets,
-        attack=request.attack,
-        samples=count_samples(request.samples, len(dataset)),
-        seed=request.seed,
-        batch_size=request.batch_size,
-        device=request.device,
-    )
+    shared = {name: getattr(request, name) for name in ("data", "norm", "attack", "seed", "batch_size", "device")}
+    audit = Request(model=(request.model,), eps=budgets, samples=count_samples(request.samples, len(dataset)), **shared)
     with seeded(request.seed):
         opened: Plan = work.open_plan(replace(call, request=audit, datasets={"data": dataset}))
     (subject,) = opened.models.values()
@@ -146,22 +137,20 @@ def make_plan(call: Call) -> HardenPlan:
     train_positions, validation_positions = split(labels, request)
     _check_batches(request, recipe, len(train_positions))
     examples = {index: open_examples(spec, train, dataset, validation_positions) for index, spec in recipe.specs().items()}
-    stored = {index: stored.dataset.digest() for index, stored in examples.items()}
     weights = re.sub(r"[^\w.+-]", "_", subject.name) + "-hardened.safetensors"
-    in_memory = call.model() is not None
+    train_facts = provenance.data_facts(spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all")
     facts = HardenFacts(
         eps=eps.values[0],
         eps_text=eps.texts[0],
-        train=DataFacts.model_validate(
-            provenance.data_facts(spec or f"{IN_MEMORY}:{train.name}", train, train.digest(), len(train), "all")
-        ),
+        train=DataFacts.model_validate(train_facts),
         trained_on=len(train_positions),
         validation=len(validation_positions),
         weights=weights,
-        spec=None if in_memory else with_weights(request.model, Path(weights), subject.info),
+        spec=with_weights(request.model, Path(weights), subject.info) if call.model() is None else None,
     )
+    identity = {"examples": {index: stored.dataset.digest() for index, stored in examples.items()}}
     return HardenPlan(
-        **vars(opened) | {"facts": facts, "identity": {"examples": stored}},
+        **vars(opened) | {"facts": facts, "identity": identity},
         train=train,
         request=request,
         audit=audit,
@@ -176,17 +165,12 @@ def make_plan(call: Call) -> HardenPlan:
 
 def _check_network(model: Model) -> None:
     """Refuse a model whose weights cannot be trained or stored in a safetensors file."""
-    module = model.info.module
-    if model.access < Access.GRADIENTS or module is None:
-        raise RequestError(
-            f"model {model.name} gives only {model.access.name.lower()} and no trainable weights: pass a torch module, "
-            "model.py:FACTORY"
-        )
-    if non_tensors := [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]:
-        raise RequestError(
-            f"the state of model {model.name} holds {non_tensors[0]}, which is not a tensor and cannot be stored in a "
-            "safetensors file: remove it, or register it as a buffer"
-        )
+    module, access = model.info.module, model.access
+    if access < Access.GRADIENTS or module is None:
+        raise RequestError(f"model {model.name} gives {access.name.lower()} and no trainable weights: pass model.py:FACTORY")
+    for name, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise RequestError(f"the state of {model.name} holds {name}, which is not a tensor: register it as a buffer")
 
 
 def _check_batches(request: HardenRequest, recipe: Recipe, n: int) -> None:
@@ -220,14 +204,10 @@ def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
 
 def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Piece]:
     """The audits, the training and the answers under changes; with `trained`, that of an earlier hardening is taken."""
-    training = (
-        partial(_train, plan, call.progress)
-        if trained is None
-        else partial(_take_training, trained, plan.folder, plan.facts.weights)
-    )
+    train = partial(_train, plan, call.progress) if trained is None else partial(_take_training, plan, trained)
     return [
         Piece(name="the audit before", make=partial(_audit, plan, call, BEFORE)),
-        Piece(name="the training", make=training, files=(plan.facts.weights, CHECKPOINT)),
+        Piece(name="the training", make=train, files=(plan.facts.weights, CHECKPOINT)),
         Piece(name="changes of the inputs", make=partial(_change, plan), files=(CHANGES,), needs=("the training",)),
         Piece(name="the audit after", make=partial(_audit, plan, call, AFTER), needs=("the training",)),
     ]
@@ -240,17 +220,15 @@ def repeat(call: Call, folder: Path) -> None:
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:
     """Run an ordinary audit in a folder of the folder, or resume the one that is there."""
-    folder, spec = plan.folder / name, spec_in(plan.folder, plan.facts)
-    model: Model | None = plan.subject
+    folder, spec, specs = plan.folder / name, spec_in(plan.folder, plan.facts), plan.audit.model
+    models: tuple[Model, ...] = (plan.subject,)
     if name == AFTER:
-        model = None if spec else plan.copied(plan.folder / plan.facts.weights)
-    specs = (spec,) if model is None and spec else plan.audit.model
-    if model is not None and call.model() is not None:
-        specs = (f"{IN_MEMORY}:{model.name}",)
+        models = () if spec else (plan.copied(plan.folder / plan.facts.weights),)
+        specs = (spec,) if spec else specs
+    if models and call.model() is not None:
+        specs = (f"{IN_MEMORY}:{models[0].name}",)
     with seeded(plan.request.seed):
-        audit = plan_audit(
-            plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=() if model is None else (model,)
-        )
+        audit = plan_audit(plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=models)
         run_audit(audit, folder, call.progress, command=f"brinell harden, the audit {name}", resume=True)
     write_page(folder)
 
@@ -270,13 +248,11 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
             batch_size=request.batch_size,
             seed=request.seed,
         )
+        stored = {index: Samples.of(examples.dataset, examples.rows, device) for index, examples in plan.examples.items()}
         loop = Loop(
             TrainedNetwork.of(model),
             own,
-            [
-                Samples.of(plan.examples[index].dataset, plan.examples[index].rows, device) if index in plan.examples else own
-                for index in range(len(plan.recipe.parts))
-            ],
+            [stored.get(index, own) for index in range(len(plan.recipe.parts))],
             checker,
             plan.recipe,
             plan.distance,
@@ -303,7 +279,7 @@ def _report_check(progress: Progress, state: State, done: float) -> None:
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
     progress.count_passes(last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"])
     progress.note(
-        f"note: {100 * done:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
+        f"note: {100 * done:.0f} % of the training, step {last['step']}: of {last['samples']} validation samples "
         f"{last['clean']} are right and {last['robust']} robust"
     )
 
@@ -311,75 +287,65 @@ def _report_check(progress: Progress, state: State, done: float) -> None:
 def checks_of(state: State) -> Checks:
     """The history of a training as rows."""
     columns: dict[str, Any] = {name: [check[name] for check in state.curve] for name in state.curve[0]}
-    losses = columns["loss"]
-    columns["loss"] = np.ma.MaskedArray([loss or 0.0 for loss in losses], [loss is None for loss in losses])
-    columns["samples"] = columns.pop("n")
+    columns["loss"] = np.ma.masked_invalid([np.nan if loss is None else loss for loss in columns["loss"]])
     columns["events"] = ["\n".join(events) for events in columns["events"]]
     return rows.build(Checks, len(state.curve), **columns)
 
 
-def _take_training(trained: Path, folder: Path, weights: str) -> Checks:
+def _take_training(plan: HardenPlan, trained: Path) -> Checks:
     """Copy the weights of an earlier hardening, and return its history."""
-    content = bounded.read(trained / weights, bounded.ON_DISK)
-    write_atomically(folder / weights, lambda temporary: temporary.write_bytes(content))
+    content = bounded.read(trained / plan.facts.weights, bounded.ON_DISK)
+    write_atomically(plan.folder / plan.facts.weights, lambda temporary: temporary.write_bytes(content))
     return parquet.load_rows(Checks, trained / ROWS)
 
 
 def _change(plan: HardenPlan) -> None:
-    """Answers of both models to the audited samples under changes of the inputs."""
-    x = plan.dataset.load(plan.ids.tolist())
-    models = plan.copied(), plan.copied(plan.folder / plan.facts.weights)
-    with ExitStack() as sessions:
-        for model in models:
-            sessions.enter_context(model.info.session(plan.device))
-        networks = [TrainedNetwork.of(model) for model in models]
-        parts = [
-            _answers(plan, networks, x[torch.from_numpy(part)].to(plan.device), part)
-            for part in np.array_split(np.arange(len(x)), max(1, len(x) // plan.request.batch_size))
-        ]
-    parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
-
-
-def _answers(plan: HardenPlan, networks: Sequence[TrainedNetwork], x: Tensor, part: Array) -> Answers:
-    """Answers under every distortion at one severity, and under PGD in both norms, on a part of the samples.
+    """Answers of both models to the audited samples under every fitting distortion at one severity, and PGD in both norms.
 
     PGD gives an upper bound on robust accuracy in the other norm. Distortions cover whole inputs.
     """
-    domain, ids, norm, eps = plan.dataset.domain, plan.ids[part], plan.request.norm, plan.facts.eps
-    y = torch.from_numpy(plan.labels[part]).to(plan.device)
+    request, domain, eps, changes = plan.request, plan.dataset.domain, plan.facts.eps, dict[str, tuple[bool, Change]]()
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
-
-    def answers(change: str, seen: bool, transform: Callable[[TrainedNetwork], Tensor], distortion: str = "") -> Answers:
-        """Rows with the inputs on which each network is right after a transform made for it."""
-        before, after = (is_correct(network, transform(network), y).cpu().numpy() for network in networks)
-        shared = {"change": change, "distortion": distortion, "seen": seen}
-        return rows.build(Answers, len(ids), **shared, sample_id=ids, before=before, after=after)
-
-    found = []
     for name in plugins.names("distortion"):
         distortion = plugins.build("distortion", name, {})
         fits = domain.kind in distortion.domains and distortion.access == Access.LABELS
         if fits and suite_of(distortion) == "calibrated":
-            rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold(name)
-            inputs = distorted(distortion, x, SEVERITY, rng, domain=domain)
-            seen = type(distortion) in trained_types or name in learned
-            found.append(answers(f"{name}, severity {SEVERITY}", seen, lambda _, inputs=inputs: inputs, name))  # type: ignore[misc]
-    other, radius = OTHER_NORM[norm], other_eps(norm, eps, domain)
-    attacked = partial(_attacked, plan, x, y)
-    found.append(answers(pgd_name(norm, plan.facts.eps_text), plan.recipe.budgeted, partial(attacked, norm, eps)))
-    found.append(answers(pgd_name(other, f"{radius:.3g}"), False, partial(attacked, other, radius)))
-    return rows.concatenate(found)
+            changes[name] = type(distortion) in trained_types or name in learned, partial(_distorted, plan, name, distortion)
+    other, radius = OTHER_NORM[request.norm], other_eps(request.norm, eps, domain)
+    changes[pgd_name(request.norm, plan.facts.eps_text)] = plan.recipe.budgeted, partial(_attacked, plan, request.norm, eps)
+    changes[pgd_name(other, f"{radius:.3g}")] = False, partial(_attacked, plan, other, radius)
+    models, parts = (plan.copied(), plan.copied(plan.folder / plan.facts.weights)), []
+    with ExitStack() as sessions:
+        for model in models:
+            sessions.enter_context(model.info.session(plan.device))
+        networks = [TrainedNetwork.of(model) for model in models]
+        for part in np.array_split(np.arange(len(plan.ids)), max(1, len(plan.ids) // request.batch_size)):
+            ids = plan.ids[part]
+            x, y = plan.dataset.load(ids.tolist()).to(plan.device), torch.from_numpy(plan.labels[part]).to(plan.device)
+            batch = Batch(ids=torch.as_tensor(ids, device=plan.device), x=x, y=y)
+            for name, (seen, change) in changes.items():
+                before, after = (is_correct(network, change(batch, network), y).cpu().numpy() for network in networks)
+                columns = {"change": name, "seen": seen, "sample_id": ids, "before": before, "after": after}
+                parts.append(rows.build(Answers, len(ids), **columns))
+    parquet.write_table(plan.folder / CHANGES, parquet.to_table(rows.concatenate(parts)))
 
 
-def _attacked(plan: HardenPlan, x: Tensor, y: Tensor, norm: str, eps: float, network: TrainedNetwork) -> Tensor:
-    """Inputs attacked by PGD against a network."""
-    distance, ids = plugins.build("distance", norm, {}), torch.arange(len(x), device=x.device)
-    threat = Threat(distance=distance, eps=torch.full((len(x),), eps, device=x.device), domain=plan.dataset.domain)
-    rng = torch.Generator(x.device).manual_seed(plan.request.seed)
+Change = Callable[[Batch, TrainedNetwork], Tensor]
+"""Changed inputs (n, *shape) of samples, for a network."""
+
+
+def _distorted(plan: HardenPlan, name: str, distortion: Distortion, batch: Batch, network: TrainedNetwork) -> Tensor:
+    rng = Streams.of(plan.request.seed, batch.ids).fold(name)
+    return distorted(distortion, batch.x, SEVERITY, rng, domain=plan.dataset.domain)
+
+
+def _attacked(plan: HardenPlan, norm: str, eps: float, batch: Batch, network: TrainedNetwork) -> Tensor:
+    distance, device = plugins.build("distance", norm, {}), batch.x.device
+    threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=plan.dataset.domain)
     with network.evaluation_mode():
         pgd = plugins.build("defence", "pgd", {"steps": STEPS})
-        examples: Tensor = pgd.craft(network.predict, Batch(ids=ids, x=x, y=y), threat, rng)
+        examples: Tensor = pgd.craft(network.predict, batch, threat, torch.Generator(device).manual_seed(plan.request.seed))
     return examples
 
 
