@@ -241,6 +241,10 @@ def test_what_is_too_large_or_no_file_is_refused(tmp_path):
         with pytest.raises(RequestError, check=refused("bounds._queries._Reader.refuse")):
             read_query(path)
     path.write_bytes(b"\xff\xfe\x00")
-    for file, message in ((path, "is no text"), (tmp_path / "none.vnnlib", "no such file"), ("/dev/zero", "no regular file")):
+    for file, message in (
+        (path, "no query in VNN-LIB"),
+        (tmp_path / "none.vnnlib", "no such file"),
+        ("/dev/zero", "no regular file"),
+    ):
         with pytest.raises(RequestError, match=message):
             read_query(Path(file))

@@ -197,7 +197,7 @@ def test_a_changed_file_opens_or_gives_one_line(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("brinell.datasets.wfdb.LONGEST", 2.0)
+    monkeypatch.setattr("brinell.core.bounded.SECONDS", 2.0)
     for kind in KINDS[part::6]:
         file, use = kind(tmp_path_factory.mktemp("case"))
         ends, memory = run_in_child(partial(ends_of, file, use, count))

@@ -96,7 +96,7 @@ def test_bad_lists_and_folders_give_one_line(tmp_path: Path) -> None:
         ("a.png\n", "file,label", "", "the label ''"),
         ("a.png,5\n", "file,label", '["a"]', "1 names"),
         ("a.png,5\n", "file,label", '{"a": 1}', "names"),
-        ("a.png,5\n", "file,label", "[", "no list of names"),
+        ("a.png,5\n", "file,label", "[", "no JSON"),
     ):
         path = write_listing(tmp_path, rows, header)
         if names:

@@ -11,8 +11,8 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.store import rows
-from brinell.store.folder import MANIFEST
 from brinell.store.proofs import CERTIFIED, FAILED, OPEN, PROOFS, TABLE, Outcomes
+from brinell.store.run import inner_folder
 
 
 class Band(Result):
@@ -45,8 +45,8 @@ def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
 
 def proofs_of(run: Path | str) -> Outcomes | None:
     """The proofs beside an audit, in its own folder of proofs; None without any."""
-    folder = Path(run) / PROOFS
-    return TABLE.read(folder).rows if (folder / MANIFEST).is_file() else None
+    folder = inner_folder(Path(run), PROOFS)
+    return None if folder is None else TABLE.read(folder).rows
 
 
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:

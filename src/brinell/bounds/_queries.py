@@ -22,9 +22,9 @@ from brinell.core.record import Array
 
 MOST_BYTES = 1 << 25
 """Maximum size of a file."""
-MOST_CASES, MOST_LITERALS = 10_000, 1_000_000
+MOST_CASES, MOST_LITERALS = 10_000, 500_000
 """Maximum number of cases of a query, and of literals in all of them."""
-MOST_VALUES, MOST_NUMBERS = 1_000_000, 20_000_000
+MOST_VALUES, MOST_NUMBERS = 1_000_000, 10_000_000
 """Maximum number of inputs, or of outputs, and of numbers in all cases."""
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 TOKEN = re.compile(r"""\s+|;[^\n]*|([A-Za-z_][\w.-]*\s*\[[^\]]*\]|[()]|[^\s()\[\];]+(?:\[[^\]]*\])?|\[[^\]]*\])""")
@@ -306,11 +306,8 @@ def _text(expression: Expression) -> str:
 def read_query(path: Path) -> Query:
     """A query from a file."""
     try:
-        text = bounded.read(path, MOST_BYTES).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or "cannot be read"
-        raise RequestError(f"{path} {reason.lower()}: name a query in VNN-LIB") from None
-    try:
-        return _Reader(path).read(text)
-    except RecursionError:
-        raise RequestError(f"{path} nests its formulas too deeply: write them flat") from None
+        content = bounded.read(path, MOST_BYTES)
+    except OSError as error:
+        raise RequestError(f"{path} {(error.strerror or 'cannot be read').lower()}: name a query in VNN-LIB") from None
+    with bounded.decoding(path, len(content), "no query in VNN-LIB"):
+        return _Reader(path).read(content.decode("utf-8"))

@@ -5,14 +5,17 @@ files that declare no size or a wrong one, the address space of the process is l
 """
 
 import hashlib
+import json
 import os
 import signal
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from brinell.core.errors import BrinellError, RequestError, one_line
 
@@ -23,7 +26,11 @@ MOST_PIXELS = 1 << 26
 MOST_SIDE = 8192
 """Largest side, in pixels, to which images and videos are resized."""
 MOST_TEXT = 1 << 28
-"""Largest size of a text file, in bytes: a list of files, JSON, TOML."""
+"""Largest size of a text file, in bytes, such as a list of files."""
+MOST_JSON = 1 << 25
+"""Largest size of a file of JSON, in bytes: what it becomes in memory is up to 30 times as large."""
+MOST_SETTINGS = 1 << 20
+"""Largest size of a file of settings, in bytes."""
 MOST_COLUMNS = 200_000
 """Largest number of columns of a table; a flattened colour image of 224 x 224 pixels has 150,528."""
 IN_MEMORY = 1 << 28
@@ -34,6 +41,8 @@ RATIO = 20
 """Largest ratio of unpacked size to packed size, for files above these limits."""
 SPARE = 5 << 28
 """Bytes of address space that a decoder may use in addition to RATIO times the size of its file."""
+SECONDS, SPEED = 20.0, 1 << 23
+"""The seconds that a decoder may take, and the bytes a second that it may need besides."""
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -73,6 +82,13 @@ def text(path: Path) -> str:
     return read(path, MOST_TEXT).decode("utf-8")
 
 
+def json_of(path: Path) -> Any:
+    """The content of a file of at most MOST_JSON bytes; raises the errors of `read` and `decoding`."""
+    content = read(path, MOST_JSON)
+    with decoding(path, len(content), "no JSON"):
+        return json.loads(content)
+
+
 def digest(path: Path) -> str:
     """The hash of a regular file's bytes (BLAKE2b, 128 bits, hexadecimal)."""
     with open_regular(path) as file:
@@ -91,6 +107,7 @@ def path_inside(folder: Path, name: str, origin: object, *, links: bool = False)
     try:
         path = Path(os.path.abspath(folder / name)) if links else (folder / name).resolve()
         below = Path(os.path.abspath(folder)) if links else folder.resolve()
+        path.exists()  # an OSError where no system takes the name
     except (OSError, ValueError, RuntimeError) as error:
         raise RequestError(f"{origin} names {name[:80]!r}, which is no path ({one_line(error, 80)}): correct it") from None
     if "\0" in name or not path.is_relative_to(below):
@@ -126,7 +143,7 @@ def size(count: int) -> str:
 
 @contextmanager
 def decoding(file: object, packed: int, alternative: str = "cut short") -> Iterator[None]:
-    """Limit the memory of a decoder while the block runs, and turn its exceptions into one-line request errors.
+    """Limit memory and time of a decoder while the block runs, and turn its exceptions into one-line request errors.
 
     Args:
         file: the file, for messages.
@@ -134,7 +151,7 @@ def decoding(file: object, packed: int, alternative: str = "cut short") -> Itera
         alternative: another cause of a failure than damage, for the message.
     """
     try:
-        with _address_space(SPARE + RATIO * packed):
+        with _address_space(SPARE + RATIO * packed), time_limit(SECONDS + packed / SPEED, file):
             yield
     except BrinellError:
         raise
@@ -161,13 +178,18 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise RequestError(f"{file} was not read within {seconds:g} s: it is damaged; remove it")
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous, begun = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    if 0 < left < seconds:  # the limit of a block around this one comes first
+        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_REAL, left)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - time.monotonic() + begun))
 
 
 @contextmanager

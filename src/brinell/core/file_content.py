@@ -26,7 +26,7 @@ START = 64
 def content_of(file: Path) -> str:
     """The kind of a file: a noun with its article; empty if its first bytes do not tell."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with bounded.open_regular(file) as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
             is_torch = any(name.endswith("/data.pkl") for name in names)
             return PROGRAM if any(name.endswith("/constants.pkl") for name in names) else TENSORS if is_torch else "a zip archive"

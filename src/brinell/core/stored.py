@@ -58,7 +58,7 @@ def places(content: Any) -> Places:
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:
     start = 8 + int.from_bytes(content[:8], "little")
-    if not 8 < start <= len(content):
+    if not 8 < start <= min(len(content), bounded.MOST_JSON):
         raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
     header: dict[str, Any] = json.loads(content[8:start])
     return start, header

@@ -1,6 +1,5 @@
 """Objects of pictures: checks of their boxes and classes, and their files in three forms."""
 
-import json
 import xml.etree.ElementTree as tree
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -115,10 +114,7 @@ def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
 
 
 def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
-    try:
-        content: Any = json.loads(bounded.text(file))
-    except (ValueError, RecursionError, OSError) as error:
-        raise RequestError(f"{file} is no JSON ({one_line(error)}): restore it") from None
+    content = bounded.json_of(file)
     try:
         if "annotations" in content:
             return _read_coco(content, file)
@@ -128,7 +124,7 @@ def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
             )
             for entry in content["images"]
         ], tuple(map(str, content["classes"]))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise RequestError(f"{file} is incomplete ({type(error).__name__}: {one_line(error)}): give {FORMS}") from None
 
 

@@ -28,7 +28,9 @@ def missing_originals_error(folder: Path, name: str, packed: str) -> RequestErro
 def csv_file(file: Path) -> Iterator[IO[str]]:
     """Open a CSV file; errors on reading it become one line."""
     try:
-        yield io.StringIO(bounded.read(file, bounded.MOST_TEXT).decode("utf-8-sig"), newline="")
+        content = bounded.read(file, bounded.MOST_TEXT)
+        with bounded.time_limit(bounded.SECONDS + len(content) / bounded.SPEED, file):
+            yield io.StringIO(content.decode("utf-8-sig"), newline="")
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise read_error(file, error) from None
 

@@ -2,12 +2,11 @@
 
 import csv
 import hashlib
-import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -137,14 +136,14 @@ def classes_of(folder: Path) -> Classes | None:
     if len(files) > 1:
         raise RequestError(f"{folder} has {files[0].name} and {files[1].name}: leave one list of classes")
     try:
-        content: Any = json.loads(bounded.text(files[0]))
+        content = bounded.json_of(files[0])
         entries = [entry if isinstance(entry, dict) else {"index": index, "name": entry} for index, entry in enumerate(content)]
         names_by_label = {int(entry["index"]): str(entry["name"]) for entry in entries}
         if not 0 <= min(names_by_label) <= max(names_by_label) < bounded.MOST_CLASSES:
             raise ValueError(f"indices from {min(names_by_label)} to {max(names_by_label)}")
         lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
         return Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         raise RequestError(
             f"{files[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None

@@ -4,7 +4,6 @@ The inputs are exactly those that the set's source model received; `form=quantis
 the set's Parquet files.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from brinell.core import bounded
 from brinell.core.boxes import Objects
 from brinell.core.data import DataInfo, Dataset, Task, Truth
 from brinell.core.domain import Domain, Sampling
-from brinell.core.errors import RequestError, one_line
+from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._boxes import check_objects, object_truth
@@ -154,11 +153,9 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     """The manifest of a finished set of this version; refuses any other folder."""
     file = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(bounded.text(file))
+        manifest: dict[str, Any] = bounded.json_of(file)
     except FileNotFoundError:
         raise RequestError(f"{folder} is no finished benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
-    except (ValueError, RecursionError, OSError) as error:
-        raise RequestError(f"{file} is damaged: {one_line(error)}") from None
     for kind in (Manifest, SetManifest):
         if problem := fault(manifest, kind):
             raise RequestError(f"{file} is damaged: {problem}; fetch the set again")

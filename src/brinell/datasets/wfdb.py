@@ -17,6 +17,8 @@ A record that cannot be used (no annotations, no such lead, another rate althoug
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -45,8 +47,8 @@ SPLITS = {
     "ds2": "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split(),
 }
 MILLIVOLTS = {"mv": 1.0, "uv": 1e-3, "µv": 1e-3, "v": 1e3}
-LONGEST = 30.0
-"""Time limit for reading a record in seconds; the library loops forever on some damaged annotations."""
+MOST_HEADER = 1 << 20
+"""Largest size of a header in bytes."""
 FINEST = 100_000
 """Largest denominator of the ratio by which a record is resampled."""
 
@@ -121,7 +123,8 @@ class Wfdb(Checked):
         rate = 0.0
         for name in self._choose_records(folder):
             try:
-                records[name], rate, lost_text = _Record(library, folder, name, self).beats(rate)
+                with _one_line(name):
+                    records[name], rate, lost_text = _Record(library, folder, name, self).beats(rate)
             except _UnusableRecordError as error:
                 remarks.append(Remark(RECORD_LEFT_OUT, str(error)))
                 continue
@@ -160,29 +163,37 @@ class _UnusableRecordError(Exception):
         super().__init__(f"record {name} {reason}: left out" + (f"; {hint}" if hint else ""))
 
 
+@contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """Leave a record out by which anything goes wrong: the library raises whatever comes its way on a damaged file."""
+    try:
+        yield
+    except _UnusableRecordError:
+        raise
+    except Exception as error:
+        raise _UnusableRecordError(name, f"cannot be read ({one_line(error, 200)})") from None
+
+
 class _Record:
     def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
         self.name, self.settings = name, settings
         path = str(folder / name)
         if not Path(f"{path}.{settings.annotations}").is_file():
             raise _UnusableRecordError(name, f"has no annotations ({name}.{settings.annotations})")
-        try:
-            # The library raises whatever comes its way on a damaged file, and uses its own libraries in ways they warn of.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the library uses its own libraries in ways they warn of
+            with bounded.decoding(f"record {name}", len(bounded.read(Path(f"{path}.hea"), MOST_HEADER))):
                 self.header = library.rdheader(path)
-                packed = self._packed(folder)
-                channels = self._channels()
-                with bounded.decoding(f"record {name}", packed), bounded.time_limit(LONGEST, f"record {name}"):
-                    self.marks = library.rdann(path, settings.annotations)
-                    self.signal = library.rdrecord(path, channels=channels)
-        except _UnusableRecordError:
-            raise
-        except Exception as error:
-            raise _UnusableRecordError(name, f"cannot be read ({one_line(error, 200)})") from None
+            packed = self._packed(folder)
+            channels = self._channels()
+            with bounded.decoding(f"record {name}", packed):
+                self.marks = library.rdann(path, settings.annotations)
+                self.signal = library.rdrecord(path, channels=channels)
 
     def _packed(self, folder: Path) -> int:
         """Size in bytes of the files that the header names; refuses missing files and headers that state too many values."""
+        if hasattr(self.header, "segments"):  # they are headers, and name files of their own
+            raise _UnusableRecordError(self.name, "consists of segments")
         place = (folder / self.name).parent
         files = {str(name) for name in getattr(self.header, "file_name", None) or [] if name}
         for name in files:
@@ -212,7 +223,8 @@ class _Record:
         x = self._resampled(rate)
         before, after = math.floor(self.settings.before * rate), math.floor(self.settings.after * rate)
         if before + after < 2:
-            raise RequestError(f"the window of {self.settings.before:g} + {self.settings.after:g} s holds no beat at {rate:g} Hz")
+            window = f"{self.settings.before:g} + {self.settings.after:g} s"
+            raise _UnusableRecordError(self.name, f"has {rate:g} values per second, and a window of {window} holds no beat")
         classes = [AAMI.get(symbol) for symbol in self.marks.symbol]
         positions = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(np.int64)
         intervals = self._rhythm(np.array([name is not None for name in classes], dtype=bool))

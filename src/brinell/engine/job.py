@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import toml
@@ -62,8 +63,8 @@ def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
 def read_record(file: Path) -> dict[str, Any]:
     """A file of JSON values in `.parts`."""
     try:
-        record = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+        record = bounded.json_of(file)
+    except (OSError, RequestError) as error:
         raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
     if not isinstance(record, dict):
         raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")

@@ -4,6 +4,7 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 """
 
 import ast
+import os
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -48,14 +49,14 @@ def expand_spec(kind: Kind, spec: str) -> str:
         if Path(file).suffix.lower() in FILES[kind]:
             raise RequestError(f"{subject} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
         return spec
-    if path.is_dir():
+    if os.path.isdir(body):
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
     suffix = path.suffix.lower()
     if name := FILES[kind].get(suffix):
         return f"{name}:{body}{mark}{options}"
     if mistake := mistake_of_path(kind, path):
         raise RequestError(f"{subject} {body!r} cannot be read: {mistake}")
-    if suffix and path.is_file():
+    if suffix and os.path.isfile(body):
         endings = ", ".join(FILES[kind])
         raise RequestError(f"{subject} {body!r} cannot be read: it ends with {suffix}, and not with one of {endings}")
     if "/" in body or "\\" in body or suffix[1:2].isalpha():

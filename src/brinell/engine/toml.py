@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option, short
+from brinell.core.errors import RequestError, one_line, option, short
 from brinell.core.settings import listed_words
 from brinell.core.suggestions import suggestion
 from brinell.core.user_files import path_hint
@@ -40,13 +40,15 @@ def load(path: Path) -> dict[str, Any]:
             f"by {option('model')}"
         )
     try:
-        return tomllib.loads(bounded.text(path))
+        content = bounded.read(path, bounded.MOST_SETTINGS)
+        with bounded.decoding(path, len(content), "no TOML"):
+            return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise RequestError(
             f"there is no file {path}: name a TOML file such as the run.toml of an earlier run{path_hint(path)}"
         ) from None
-    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
-        raise RequestError(f"{path} is no TOML: {error}") from None
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {one_line(error)}") from None
 
 
 def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:

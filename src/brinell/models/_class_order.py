@@ -1,6 +1,5 @@
 """Models whose answers are brought into the order of the data's classes, matched by their names (`core.class_names`)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 from brinell.core import bounded
 from brinell.core.class_names import NEVER, check_names, match_classes, names_of_mapping
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError, one_line
+from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.models._answers import Converted
 
@@ -95,10 +94,7 @@ def names_beside(*files: str | Path) -> tuple[str, ...]:
     for file in files:
         beside = Path(file).expanduser().parent / CLASSES_FILE
         if str(file) and beside.is_file():
-            try:
-                return names_of_json(str(beside), json.loads(bounded.text(beside)))
-            except (OSError, ValueError, RecursionError) as error:
-                raise RequestError(f"{beside} is no JSON that can be read ({one_line(error, 100)}): correct it") from None
+            return names_of_json(str(beside), bounded.json_of(beside))
     return ()
 
 

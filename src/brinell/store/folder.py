@@ -52,8 +52,8 @@ PLAN = f"{PARTS}/plan.json"
 def read_json(file: Path) -> dict[str, Any]:
     """The table in a file of JSON; refuses one that is damaged."""
     try:
-        content = json.loads(bounded.read(file, bounded.MOST_TEXT))
-    except (ValueError, RecursionError, OSError) as error:
+        content = bounded.json_of(file)
+    except OSError as error:
         raise RequestError(f"{file} is damaged: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise RequestError(f"{file} is damaged: it holds no table")

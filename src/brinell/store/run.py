@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import parquet, rows
 from brinell.store.files import damaged, names_of_arrays, read_arrays, write_arrays, write_text
-from brinell.store.folder import PARTS, Layout
+from brinell.store.folder import MANIFEST, PARTS, Layout, fitting, read_json
 from brinell.store.row_rules import find_violations
 from brinell.store.run_manifest import RunManifest, stage_files, stages_of
 
@@ -47,11 +47,9 @@ def stored_facts(path: Path) -> dict[str, Any]:
     """The facts of an unfinished run so far, by the keys of its manifest; empty at its beginning."""
     file = path / FACTS
     try:
-        facts = json.loads(bounded.text(file))
+        facts = bounded.json_of(file)
     except FileNotFoundError:
         return {}
-    except (ValueError, RecursionError, OSError) as error:
-        raise damaged(file, str(error)) from None
     if not isinstance(facts, dict) or not all(isinstance(facts.get(key, {}), dict) for key in ACCUMULATED):
         raise damaged(file, "no table of facts")
     return {key: facts[key] for key in ACCUMULATED if key in facts}
@@ -64,6 +62,20 @@ def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
             f"{path} states the share of inputs that do not meet {criterion}, which is not robust accuracy: name the run of an "
             f"audit without {option('criterion')}"
         )
+
+
+def inner_folder(run: Path, name: str) -> Path | None:
+    """The folder `name` that another command keeps in a run; None without one. It is of the run's data, models and distance."""
+    folder = run / name
+    if not (folder / MANIFEST).is_file():
+        return None
+    outer, inner = read_json(run / MANIFEST), read_json(folder / MANIFEST)
+    with fitting(folder):
+        digests, known = ({entry["digest"] for entry in manifest["models"]} for manifest in (inner, outer))
+        norm = inner.get("facts", {}).get("distance") or inner["request"].get("norm")
+        if inner["data"]["digest"] != outer["data"]["digest"] or not digests <= known or norm != outer["distance"]:
+            raise RequestError(f"{folder} is of other data, models or distances than {run}, in which it lies: take it away")
+    return folder
 
 
 class Run:

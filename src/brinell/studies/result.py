@@ -1,6 +1,5 @@
 """The base of the results of studies: what was asked, what was found, and the report that says it."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -84,7 +83,7 @@ class FolderResult(ReportedResult, ClaimingResult):
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest of the folder, for what only pictures and provenance need."""
-        manifest: dict[str, Any] = json.loads(bounded.text(Path(self.folder) / MANIFEST))
+        manifest: dict[str, Any] = bounded.json_of(Path(self.folder) / MANIFEST)
         return manifest
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:

@@ -23,12 +23,9 @@ def copied(audit_run, tmp_path):
 def test_figures_are_those_of_the_run(audit_run, claim_run):
     audit, claim = brinell.open(audit_run), brinell.open(claim_run)
     model = audit.models[0]
-    index = model.eps.index(6 / 255)
-    assert claim.clean == model.clean_accuracy and claim.robust == model.robust_accuracy[index]
-    assert [c.robust for c in claim.per_class] == [c.robust[index] for c in model.per_class]
-    assert [level.robust for level in claim.levels] == [rate for rate in model.robust_accuracy if rate.eps > 0]
-    assert claim.certified is None and all(level.proof == 0 for level in claim.levels)
-    assert claim.checks.passed + claim.checks.failed + claim.checks.not_made == len(model.checks)
+    assert claim.position == model.eps.index(6 / 255) and claim.robust == model.robust_accuracy[claim.position]
+    same = ("clean_accuracy", "robust_accuracy", "per_class", "checks", "eps", "n")
+    assert all(getattr(claim.result, name) == getattr(model, name) for name in same) and claim.certified is None
     content = json.loads((Path(claim.folder) / "claim.json").read_text())
     assert content == {key: value for key, value in claim.payload().items() if key != "folder"}
     for text in (content["repeat"], *map(str, claim.lines())):
@@ -39,10 +36,10 @@ def test_proofs_bound_each_class_from_below(patterns, tmp_path):
     settings = {"eps": "0,2/255", "attack": "fgsm", "certify": True}
     audit = brinell.audit(patterns.model, patterns.data, **settings, out=tmp_path / "run")
     claim = brinell.claim(tmp_path / "run")
-    (level,) = claim.levels
-    assert claim.certified == audit.models[0].certified[-1] and level.proof == claim.certified.k > 0
-    assert level.proof + level.inconclusive == claim.robust.k and level.counterexample == claim.n - claim.robust.k
-    assert sum(entry.certified.k for entry in claim.per_class) == claim.certified.k
+    assert claim.certified == audit.models[0].certified[-1] and claim.certified.k > 0
+    (row,) = next(block for block in claim.report().blocks if getattr(block, "name", "") == "budgets").rows
+    assert row[1:4] == (claim.certified.k, claim.result.n - claim.robust.k, claim.robust.k - claim.certified.k)
+    assert sum(entry.certified[-1].k for entry in claim.result.per_class) == claim.certified.k
 
 
 def test_a_claim_is_verified_down_to_the_run(copied, tmp_path):
@@ -104,7 +101,7 @@ def test_names_with_markup_stay_text(audit_run, tmp_path):
     forger.manifest["data"]["name"] = '"><img src=x onerror=alert(1)>'
     forger.save()
     result = brinell.claim(tmp_path / "run", out=tmp_path / "claim")
-    assert result.per_class[0].name.startswith("<script>")
+    assert result.result.per_class[0].name.startswith("<script>")
     for name in ("report.html", "card.md", "badge.svg"):
         text = (tmp_path / "claim" / name).read_text()
         assert "<script>alert" not in text and "<img" not in text, name

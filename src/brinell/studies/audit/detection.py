@@ -7,7 +7,7 @@ from brinell.analysis.results import AuditResult
 from brinell.core.errors import RequestError, option
 from brinell.engine.plan import Plan
 from brinell.engine.request import as_many
-from brinell.store.folder import MANIFEST
+from brinell.store.run import inner_folder
 from brinell.studies.audit_detectors import FOLDER, DetectorsRequest
 from brinell.studies.audit_detectors import STUDY as DETECTORS
 from brinell.studies.kit import Call
@@ -49,9 +49,10 @@ def measure(call: Call, plan: Plan, folder: Path) -> None:
 
 def with_detectors(result: AuditResult, folder: Path) -> AuditResult:
     """The figures of an audit with those of the detectors beside it; without any the figures as they are."""
-    if not (folder / FOLDER / MANIFEST).is_file():
+    inner = inner_folder(folder, FOLDER)
+    if inner is None:
         return result
-    measured = DETECTORS.open(folder / FOLDER).detectors
+    measured = DETECTORS.open(inner).detectors
     models = [
         model.model_copy(update={"detectors": [entry for entry in measured if entry.model == model.model]})
         for model in result.models

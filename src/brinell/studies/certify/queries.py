@@ -77,7 +77,7 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
         reason=reason,
         x=dict(zip(query.inputs, example.x.tolist(), strict=True)) if example else {},
         y=dict(zip(query.outputs, example.y.tolist(), strict=True)) if example else {},
-        slack=example.slack if example else float(best) if np.isfinite(best) else None,
+        slack=float(slack) if np.isfinite(slack := example.slack if example else best) else None,
         cases=all_cases,
         gradients=network.module is not None,
         forwards=network.forwards,

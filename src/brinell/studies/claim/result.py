@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from markupsafe import escape
 
-from brinell.analysis.folder_result import ClaimingResult, Result
-from brinell.analysis.results import ModelResult, OfClass, Rate
+from brinell.analysis.folder_result import ClaimingResult
+from brinell.analysis.results import ModelResult, Rate
+from brinell.manifest import DataFacts
 from brinell.reports.markdown import markdown
 from brinell.reports.numbers import counted, distance, full_text, percent
 from brinell.reports.values import Code, Curve, Facts, Note, Prose, Report, Series, Step, Table
@@ -29,49 +30,6 @@ KNOWLEDGE = {
 """The knowledge of the attacker in the words of NIST AI 100-2, by the access that the model gave."""
 
 
-class ClassClaim(OfClass):
-    """One class at the budget of the claim."""
-
-    n: int
-    """Samples of the class."""
-    clean: Rate
-    """Accuracy without a change."""
-    robust: Rate
-    """Share that no attack broke: never below the truth for these samples."""
-    certified: Rate | None
-    """Share that is proven robust: never above the truth for these samples; null without proofs."""
-
-
-class Level(Result):
-    """One budget of the run, with its samples by outcome in the words of ISO/IEC 24029-2."""
-
-    eps: float
-    text: str
-    """The budget as it was written."""
-    robust: Rate
-    """Share that no attack broke."""
-    certified: Rate | None
-    """Share that is proven robust; null without proofs."""
-    proof: int
-    """Proven robust."""
-    counterexample: int
-    """An input within the budget is misclassified, the sample itself included."""
-    inconclusive: int
-    """Neither."""
-
-
-class CheckCounts(Result):
-    """Checks of whether attacks fail for another reason than robustness."""
-
-    passed: int
-    failed: int
-    not_made: int
-    verdict: str
-    """all passed, or what failed and what was not made."""
-    failures: list[str]
-    """The finding of each failed check."""
-
-
 class ClaimResult(ReportedResult, ClaimingResult):
     """What `brinell claim --json` prints."""
 
@@ -81,67 +39,62 @@ class ClaimResult(ReportedResult, ClaimingResult):
     request: ClaimRequest
     run_digest: str
     """Digest of the run's manifest, which lists the digests of its files."""
-    model: str
+    data: DataFacts
     model_digest: str
-    data: str
-    data_digest: str
-    distance: str
-    eps: float
-    eps_text: str
-    criterion: str
-    domain: str
-    """The inputs that the claim is about."""
-    task: str
-    """Name of the task on the Hugging Face hub."""
-    n: int
-    """Samples."""
-    clean: Rate
-    robust: Rate
-    """Share that no attack broke at `eps`: never below the truth for these samples."""
-    certified: Rate | None
-    """Share that is proven robust at `eps`; null without proofs."""
-    per_class: list[ClassClaim]
-    levels: list[Level]
-    """All budgets above 0."""
-    attacks: str
-    """The attacks as they were asked for."""
-    stages: list[str]
-    """The attacks that ran."""
     knowledge: str
     """The knowledge of the attacker, in the words of NIST AI 100-2."""
-    checks: CheckCounts
-    date: str
-    """Day on which the run was finished, as it says."""
+    position: int
+    """Position of the budget of the claim in the lists of the result."""
+    result: ModelResult
+    """All figures of the model in the run."""
     not_tested: list[str]
     """Subjects on which the claim is silent."""
+    date: str
+    """Day on which the run was finished, as it says."""
     repeat: str
     """The command that repeats the run, made from its settings."""
 
+    @property
+    def robust(self) -> Rate:
+        """Share that no attack broke at the budget of the claim: never below the truth for these samples."""
+        return self.result.robust_accuracy[self.position]
+
+    @property
+    def certified(self) -> Rate | None:
+        """Share that is proven robust there: never above the truth for these samples; None without proofs."""
+        return None if self.result.certified is None else self.result.certified[self.position]
+
+    @property
+    def _threat(self) -> str:
+        return f"{distance(self.result.distance)} {self.result.eps_text[self.position]}"
+
     def report(self) -> Report:
         """The report of the page, the terminal, the card and the CSV files."""
-        norm = distance(self.distance)
-        proven = self.certified is not None
-        lines = [("attacked", [self.clean, *(level.robust for level in self.levels)])]
-        lines += [("proven", [self.clean, *(level.certified for level in self.levels if level.certified)])] if proven else []
+        result, k, proven = self.result, self.position, self.result.certified
+        budgets = [i for i, eps in enumerate(result.eps) if eps > 0]
+        lines = [("attacked", result.robust_accuracy), *([("proven", proven)] if proven else [])]
         return Report(
             verb="claim",
-            title=f"What was shown of {self.model}, and what was not",
-            subject=f"{self.data}, {counted(self.n, 'sample')}; {norm} {self.eps_text}",
-            sentences=list(self._sentences(norm)),
+            title=f"What was shown of {result.model}, and what was not",
+            subject=f"{self.data.name}, {counted(result.n, 'sample')}; {self._threat}",
+            sentences=list(self._sentences()),
             notes=list(self._notes()),
             steps=[Step("Repeat the run.", self.repeat), Step("Verify the run and this claim.", "brinell verify FOLDER")],
             blocks=[
                 Curve(
                     title="Between attacks and proofs" if proven else "Accuracy that the attacks leave",
-                    series=[Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines],
-                    ticks=[(0.0, "0"), *((level.eps, level.text) for level in self.levels)],
-                    axis=f"eps ({norm})",
-                    fill=proven,
+                    series=[
+                        Series(name=name, points=[(0.0, result.clean_accuracy), *((result.eps[i], rates[i]) for i in budgets)])
+                        for name, rates in lines
+                    ],
+                    ticks=[(0.0, "0"), *((result.eps[i], result.eps_text[i]) for i in budgets)],
+                    axis=f"eps ({distance(result.distance)})",
+                    fill=proven is not None,
                 ),
                 Facts(
-                    title=f"At {self.eps_text}",
+                    title=f"At {result.eps_text[k]}",
                     facts=[
-                        ("without a change", self.clean),
+                        ("without a change", result.clean_accuracy),
                         ("at most, by attacks", self.robust),
                         ("at least, by proofs", self.certified or "no proofs"),
                     ],
@@ -149,62 +102,70 @@ class ClaimResult(ReportedResult, ClaimingResult):
                 ),
                 Table(
                     title="Budget by budget",
-                    columns=("eps", "proof", "counterexample", "inconclusive", "attacked", "proven")[: 6 if proven else 5],
-                    rows=[
-                        (entry.text, entry.proof, entry.counterexample, entry.inconclusive, entry.robust, entry.certified)[
-                            : 6 if proven else 5
-                        ]
-                        for entry in self.levels
-                    ],
+                    columns=("eps", "proof", "counterexample", "inconclusive", *(name for name, _ in lines)),
+                    rows=[(result.eps_text[i], *_outcomes(*(rates[i] for _, rates in lines))) for i in budgets],
                     text="The words are those of ISO/IEC 24029-2. A counterexample is a stored input within the budget, or the "
                     "sample itself if it is misclassified. Intervals are of the sample: 95 %, Wilson.",
                     name="budgets",
                     terminal=True,
                 ),
                 Table(
-                    title=f"Class by class at {self.eps_text}",
-                    columns=("class", "samples", "clean", "attacked", "proven")[: 5 if proven else 4],
-                    rows=[(e.name, e.n, e.clean, e.robust, e.certified)[: 5 if proven else 4] for e in self.per_class],
+                    title=f"Class by class at {result.eps_text[k]}",
+                    columns=("class", "samples", "clean", *(name for name, _ in lines)),
+                    rows=[
+                        (c.name, c.n, c.clean, c.robust[k], *([c.certified[k]] if c.certified else [])) for c in result.per_class
+                    ],
                     name="per_class",
                 ),
                 Prose(title="What was not tested", sentences=self.not_tested, folded=False),
-                Facts(title="What was tested", facts=list(self._facts(norm)), folded=False),
+                Facts(title="What was tested", facts=list(self._facts()), folded=False),
             ],
         )
 
-    def _sentences(self, norm: str) -> Iterator[str]:
+    def _sentences(self) -> Iterator[str]:
+        result, k = self.result, self.position
         yield (
-            f"{self.model} classifies {percent(self.clean.value)} of {counted(self.n, 'sample')} of {self.data} correctly, and "
-            f"{percent(self.robust.value)} under every attack that was tried within {norm} {self.eps_text}."
+            f"{result.model} classifies {percent(result.clean_accuracy.value)} of {counted(result.n, 'sample')} of "
+            f"{self.data.name} correctly, and {percent(self.robust.value)} under every attack that was tried within "
+            f"{self._threat}."
         )
         if self.certified is not None:
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
-        classes = [entry for entry in self.per_class if entry.robust.value is not None]
+        classes = [entry for entry in result.per_class if entry.robust[k].value is not None]
         if len(classes) > 1:
-            worst = min(classes, key=lambda entry: (entry.robust.value or 0.0, entry.class_))
-            yield f"The weakest class is {worst.name}, with {full_text(worst.robust)}."
+            worst = min(classes, key=lambda entry: (entry.robust[k].value or 0.0, entry.class_))
+            yield f"The weakest class is {worst.name}, with {full_text(worst.robust[k])}."
 
     def _notes(self) -> Iterator[Note]:
-        if self.checks.failed:
-            yield Note("checks", "warn", f"Checks of the attacks: {self.checks.verdict}. The robust accuracy may be lower.")
-        elif not self.checks.passed:
+        passed = [check.passed for check in self.result.checks]
+        if False in passed:
+            yield Note("checks", "warn", f"Checks of the attacks: {self.result.caveat}. The robust accuracy may be lower.")
+        elif True not in passed:
             yield Note(
                 "checks", "warn", "No checks were made, so the attacks may have failed for another reason than robustness."
             )
         yield Note("verification", "note", "These figures are those of a run; brinell verify finds out whether they hold.")
 
-    def _facts(self, norm: str) -> Iterator[tuple[str, Any]]:
-        yield "domain", self.domain
-        yield "threat", f"evasion (NIST AI 100-2): inputs changed by at most {self.eps_text} in {norm}, inside the bounds"
-        yield "a counterexample is", self.criterion
+    def _facts(self) -> Iterator[tuple[str, Any]]:
+        result, domain = self.result, self.data.domain
+        low, high = (bound if isinstance(bound, list) else [bound] for bound in (domain.low, domain.high))
+        passed = [check.passed for check in result.checks]
+        failures = [f"{check.code}: {check.text}" for check in result.checks if check.passed is False]
+        yield (
+            "domain",
+            f"{domain.kind} inputs of {' x '.join(map(str, domain.shape))} values from {min(low):g} to {max(high):g}; "
+            f"{self.data.name}, {self.data.total:,} samples",
+        )
+        budget = f"{result.eps_text[self.position]} in {distance(result.distance)}"
+        yield "threat", f"evasion (NIST AI 100-2): inputs changed by at most {budget}, inside the bounds"
+        yield "a counterexample is", result.criterion
         yield "knowledge", self.knowledge
-        yield "attacks", self.attacks
-        yield "attacks that ran", self.stages
-        counts = self.checks
-        yield "checks", f"{counts.passed} passed, {counts.failed} failed, {counts.not_made} not made"
-        yield "findings of failed checks", counts.failures or "none"
+        yield "attacks", result.attacks
+        yield "attacks that ran", [stage.title for stage in result.stages if stage.forwards or stage.surrogate_passes]
+        yield "checks", f"{passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
+        yield "findings of failed checks", failures or "none"
         yield "model", Code(self.model_digest)
-        yield "data", Code(self.data_digest)
+        yield "data", Code(self.data.digest)
         yield "run", Code(f"{self.request.run}, {self.run_digest}")
         yield "finished", self.date
 
@@ -221,26 +182,30 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
     def _card(self) -> str:
         """A model card of the Hugging Face hub: the metrics as YAML, which reads JSON, and the report."""
-        figures = [("clean accuracy", self.clean), (f"robust accuracy, {self.distance} {self.eps_text}, attacked", self.robust)]
-        figures += [(f"robust accuracy, {self.distance} {self.eps_text}, proven", self.certified)] if self.certified else []
+        name = f"robust accuracy, {self.result.distance} {self.result.eps_text[self.position]}"
+        figures = [("clean accuracy", self.result.clean_accuracy), (f"{name}, attacked", self.robust)]
+        figures += [(f"{name}, proven", self.certified)] if self.certified else []
         metrics = [
             {"type": "accuracy", "name": name, "value": None if rate.value is None else round(100 * rate.value, 2)}
             for name, rate in figures
         ]
-        dataset = {"name": self.data, "type": self.data}
-        index = [{"name": self.model, "results": [{"task": {"type": self.task}, "dataset": dataset, "metrics": metrics}]}]
-        text = json.dumps(index, indent=1).replace("<", "\\u003c")
+        results = {
+            "task": {"type": TASKS[self.data.domain.kind]},
+            "dataset": {"name": self.data.name, "type": self.data.name},
+            "metrics": metrics,
+        }
+        text = json.dumps([{"name": self.result.model, "results": [results]}], indent=1).replace("<", "\\u003c")
         return f"---\nmodel-index: {text}\n---\n\n{markdown(self.report())}"
 
     def _badge(self) -> str:
         """Figure, budget and date as a small SVG that stands alone."""
-        subject = f"robust at {distance(self.distance)} {self.eps_text}"[:LONGEST]
-        figure = percent(self.robust.value)
+        figure, failed = percent(self.robust.value), any(check.passed is False for check in self.result.checks)
         span = f"≤ {figure}" if self.certified is None else f"{percent(self.certified.value)} to {figure}"
-        right = f"{span}, {self.date}".replace("\u00a0", " ")[:LONGEST]
-        label = escape(f"Brinell: {subject}: {right}; {self.n} samples, checks: {self.checks.verdict}")
+        subject, right = f"robust at {self._threat}"[:LONGEST], f"{span}, {self.date}".replace("\u00a0", " ")[:LONGEST]
+        checks = self.result.caveat or "all checks that count passed"
+        label = escape(f"Brinell: {subject}: {right}; {self.result.n} samples, checks: {checks}")
         first, second = (round(LETTER * len(text)) + 16 for text in (subject, right))
-        width, colour = first + second, "#3d5166" if self.checks.failed == 0 else "#7a5200"
+        width, colour = first + second, "#7a5200" if failed else "#3d5166"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="22" viewBox="0 0 {width} 22" role="img" '
             f'aria-label="{label}"><title>{label}</title><rect width="{width}" height="22" rx="4" fill="{colour}"/>'
@@ -249,6 +214,12 @@ class ClaimResult(ReportedResult, ClaimingResult):
             f'<text x="{first / 2:g}" y="15" textLength="{first - 16}">{escape(subject)}</text>'
             f'<text x="{first + second / 2:g}" y="15" textLength="{second - 16}">{escape(right)}</text></g></svg>\n'
         )
+
+
+def _outcomes(robust: Rate, certified: Rate | None = None) -> tuple[Any, ...]:
+    """The samples of a budget by outcome in the words of ISO/IEC 24029-2, and its rates."""
+    proofs = certified.k if certified else 0
+    return (proofs, robust.n - robust.k, robust.k - proofs, robust, *([certified] if certified else []))
 
 
 def summarise(
@@ -265,82 +236,34 @@ def summarise(
         digest: digest of the run's manifest.
         repeat: the command that repeats the run.
     """
-    facts, data = next(entry for entry in manifest["models"] if entry["name"] == result.model), manifest["data"]
-    states = [check.passed for check in result.checks]
-    certified = result.certified
-    levels = []
-    for k, (eps, text, robust) in enumerate(zip(result.eps, result.eps_text, result.robust_accuracy, strict=True)):
-        if eps > 0:
-            proven = None if certified is None else certified[k]
-            proofs = proven.k if proven else 0
-            counts = {"proof": proofs, "counterexample": robust.n - robust.k, "inconclusive": robust.k - proofs}
-            levels.append(Level(eps=eps, text=text, robust=robust, certified=proven, **counts))
+    facts = next(entry for entry in manifest["models"] if entry["name"] == result.model)
+    data = DataFacts.model_validate(manifest["data"])
     return ClaimResult(
         folder=folder,
         request=request,
         run_digest=digest,
-        model=result.model,
+        data=data,
         model_digest=facts["digest"],
-        data=data["name"],
-        data_digest=data["digest"],
-        distance=result.distance,
-        eps=result.eps[position],
-        eps_text=result.eps_text[position],
-        criterion=result.criterion,
-        domain=_domain(data),
-        task=TASKS[data["domain"]["kind"]],
-        n=result.n,
-        clean=result.clean_accuracy,
-        robust=result.robust_accuracy[position],
-        certified=None if certified is None else certified[position],
-        per_class=[
-            ClassClaim(
-                class_=entry.class_,
-                name=entry.name,
-                n=entry.n,
-                clean=entry.clean,
-                robust=entry.robust[position],
-                certified=None if entry.certified is None else entry.certified[position],
-            )
-            for entry in result.per_class
-        ],
-        levels=levels,
-        attacks=result.attacks,
-        stages=[stage.title for stage in result.stages if stage.forwards or stage.surrogate_passes],
         knowledge=KNOWLEDGE[facts["access"]],
-        checks=CheckCounts(
-            passed=states.count(True),
-            failed=states.count(False),
-            not_made=states.count(None),
-            verdict=result.caveat or "all checks that count passed",
-            failures=[f"{check.code}: {check.text}" for check in result.checks if check.passed is False],
-        ),
+        position=position,
+        result=result.model_copy(update={"folder": request.run}),  # it says the same wherever it lies
+        not_tested=list(_untested(result, data)),
         date=str(manifest["finished"] or "")[:10],
-        not_tested=list(_untested(result, data, levels[-1].text)),
         repeat=repeat,
     )
 
 
-def _domain(data: Mapping[str, Any]) -> str:
-    """The inputs that a claim is about, in a sentence part."""
-    domain = data["domain"]
-    low, high = (value if isinstance(value, list) else [value] for value in (domain["low"], domain["high"]))
-    shape = " x ".join(map(str, domain["shape"]))
-    return (
-        f"{domain['kind']} inputs of {shape} values from {min(low):g} to {max(high):g}; {data['name']}, {data['total']:,} samples"
-    )
-
-
-def _untested(result: ModelResult, data: Mapping[str, Any], largest: str) -> Iterator[str]:
+def _untested(result: ModelResult, data: DataFacts) -> Iterator[str]:
     """The limits of a claim, a sentence each."""
-    yield f"Budgets above {largest} in {distance(result.distance)}, and changes in other distances (rotation, blur, patches)."
+    largest = f"{result.eps_text[-1]} in {distance(result.distance)}"
+    yield f"Budgets above {largest}, and changes in other distances (rotation, blur, patches)."
     yield "Attacks stronger than those that ran, which may lower the robust accuracy: attacks prove nothing by failing."
     if result.certified is None:
         yield "Proofs: samples that no attack broke are inconclusive."
-    if missing := int(data["total"]) - int(data["n"]):
-        yield f"{missing:,} of {data['total']:,} samples of the data."
+    if missing := data.total - data.n:
+        yield f"{missing:,} of {data.total:,} samples of the data."
     if result.classes_without_samples:
-        yield f"{result.classes_without_samples} of {len(data['classes'])} classes, which have no sample in the run."
+        yield f"{result.classes_without_samples} of {len(data.classes)} classes, which have no sample in the run."
     yield "Inputs from other sources than the test data, and drift in use."
     yield "Poisoning, privacy and extraction (NIST AI 100-2), and the system around the model."
     if not_made := [check.code for check in result.checks if check.passed is None]:

@@ -25,7 +25,7 @@ from brinell.studies.claim.result import BADGE, CARD, JSON, ClaimResult, summari
 from brinell.studies.kit import Call, repetition_of
 
 
-class SourceFacts(Content):
+class SourceFacts(Content, extra="forbid"):
     """The run that a claim is made from."""
 
     path: str
@@ -34,7 +34,7 @@ class SourceFacts(Content):
     """The digest of its manifest, which lists the digests of all its files."""
 
 
-class ClaimManifest(Manifest):
+class ClaimManifest(Manifest, extra="forbid"):
     """The manifest of a claim: all else follows from the run."""
 
     brinell: str
@@ -43,6 +43,8 @@ class ClaimManifest(Manifest):
     """The command line that repeats it."""
     request: dict[str, Any]
     """All settings of the request."""
+    made_here: str | None = None
+    """The mark of whoever made it (design/0020-trust.md)."""
     source: SourceFacts
     """The run."""
 

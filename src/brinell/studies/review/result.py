@@ -1,6 +1,5 @@
 """Pairs and answers of a review, the thresholds that follow from them, and the report."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,8 +273,8 @@ def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Ans
         RequestError: the file is no file of answers, or belongs to another review.
     """
     try:
-        content = json.loads(bounded.text(file))
-    except (ValueError, RecursionError, OSError) as error:
+        content = bounded.json_of(file)
+    except (OSError, RequestError) as error:
         raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
     if reason := fault(content, AnswerFile):
         raise RequestError(f"{file} is no file of answers: {reason}")
