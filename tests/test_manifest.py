@@ -141,8 +141,8 @@ def test_a_domain_fits_together(subtests):
         ({"shape": []}, "domain has bounds for another number of channels than its shape has"),
         ({"low": 1.0}, "domain has a lower bound that is not below the upper one"),
         ({"shape": [3, 4]}, "domain has 2 axes, and its kind is image"),
-        ({"columns": [["a", 0, 1.0, False, []]]}, None),
-        ({"columns": [["a", 0, 1.0, 0, []]]}, "domain.columns[0][3] is 0: input should be a valid boolean"),
+        ({"columns": [["a", 0, 1.0, False, [], ""]]}, None),
+        ({"columns": [["a", 0, 1.0, 0, [], ""]]}, "domain.columns[0][3] is 0: input should be a valid boolean"),
         ({"levels": 1}, "domain.levels is 1: input should be greater than or equal to 2"),
     ]
     for change, line in rows:

@@ -24,7 +24,7 @@ from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
 from brinell.core.values import as_array
 from brinell.datasets._arrays import BoundsError, Layout
-from brinell.datasets._memory import ArrayDataset, Bounds, from_arrays
+from brinell.datasets._memory import ArrayDataset, Bounds, Missing, from_arrays
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
@@ -59,6 +59,7 @@ def data(
     divide: float | None = None,
     masks: Any = None,
     boxes: Any = None,
+    missing: Missing = "refuse",
     name: str = "arrays",
 ) -> Dataset:
     """Inputs and labels as data for any call of Brinell, with the settings that arrays do not show.
@@ -78,6 +79,8 @@ def data(
         masks: (n, h, w) whole numbers, the class of each pixel in place of `y`; 255 where a pixel has none.
         boxes: for each picture a dict of boxes (k, 4) as x0, y0, x1, y1 in its pixels, labels (k,) and optionally crowd (k,), in
             place of `y`.
+        missing: keep gives the model NaN where a column of a frame has no value, and no attack changes it; skip leaves such rows
+            out.
         name: how reports call it.
 
     Raises:
@@ -89,7 +92,7 @@ def data(
         )
     settings = {"kind": kind, "layout": layout, "bounds": bounds, "divide": divide, "masks": masks, "boxes": boxes}
     try:
-        return from_arrays(x, y, classes, name=name, **settings)
+        return from_arrays(x, y, classes, name=name, missing=missing, **settings)
     except BoundsError as error:
         source = "x, y" if y is not None or isinstance(x, tuple) else "data"
         raise explain(error, partial(_call_of_data, source)) from None

@@ -68,7 +68,7 @@ class DomainFacts(Content):
     """The largest value, likewise."""
     levels: Annotated[int, Field(ge=2, le=MOST)] | None
     """Number of levels of a stored value; null if storage does not round."""
-    columns: Listing[Annotated[tuple[str, Number, Number, bool, Listing[str]], Field(strict=False)]] = []
+    columns: Listing[Annotated[tuple[str, Number, Number, bool, Listing[str], str], Field(strict=False)]] = []
     """Name, zero, one, whether it is fixed, and categories of each column of a table or channel of a signal."""
 
     @model_validator(mode="after")

@@ -28,6 +28,8 @@ class Column(NamedTuple):
     """True if attacks must not change it."""
     values: tuple[str, ...] = ()
     """The categories of a column of whole numbers: entry i is the text of number i."""
+    marks: str = ""
+    """Name of the column whose missing values this one marks by 1; no attack changes these, and models see NaN there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,15 @@ class Domain:
         movable = self.movable
         return x if movable is None else x[:, movable.to(x.device)]
 
+    def missing(self, x: "Tensor") -> "Tensor | None":
+        """(n, d) bool: the values of vectors (n, d) that are missing; None where no column marks any."""
+        place = {column.name: index for index, column in enumerate(self.columns)}
+        if not (marks := {place[column.marks]: index for index, column in enumerate(self.columns) if column.marks}):
+            return None
+        missing = x.new_zeros(x.shape).bool()
+        missing[:, list(marks)] = x[:, list(marks.values())] > 0.5
+        return missing
+
     def in_units(self, x: "Tensor") -> "Tensor":
         """Inputs (n, *shape) in the units of their table, which the model expects; unchanged without columns."""
         import torch
@@ -150,8 +161,7 @@ class Domain:
     def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
         """The domain from the fields of `to_json`."""
         low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (fields["low"], fields["high"]))
-        fields_of_columns = fields.get("columns", ())
-        columns = tuple(Column(name, zero, unit, fixed, tuple(values)) for name, zero, unit, fixed, values in fields_of_columns)
+        columns = tuple(Column._make((*parts[:4], tuple(parts[4]), parts[5])) for parts in fields.get("columns", ()))
         return cls(
             kind=fields["kind"], shape=tuple(fields["shape"]), low=low, high=high, levels=fields["levels"], columns=columns
         )

@@ -107,7 +107,7 @@ class Ledger:
         self._threat = replace(threat, eps=threat.eps.clone(), criterion=threat.criterion.select(torch.arange(n, device=device)))
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         movable = threat.domain.movable
-        self._movable = None if movable is None else movable.to(device)
+        self._movable, self._missing = None if movable is None else movable.to(device), threat.domain.missing(batch.x)
         starts = None if batch.start is None else self.movable(batch.start)
         self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
         """The samples as an attack is given them: the values that may change."""
@@ -150,7 +150,9 @@ class Ledger:
             return x
         if x.shape != (len(ids), *self.batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
-        return self._batch.x[ids].index_copy_(1, self._movable, x)
+        clean = self._batch.x[ids]
+        full = clean.index_copy(1, self._movable, x)
+        return full if self._missing is None else torch.where(self._missing[ids], clean, full)
 
     def oracle(self) -> Oracle:
         """The oracle that the attack gets, with `batch` and `threat`."""

@@ -14,7 +14,11 @@ MOST_NAMES = 8
 
 
 def vectors_of(
-    columns: Mapping[str, Array], bounds: Mapping[str, tuple[float, float]], fixed: Collection[str], subject: object
+    columns: Mapping[str, Array],
+    bounds: Mapping[str, tuple[float, float]],
+    fixed: Collection[str],
+    subject: object,
+    missing: Mapping[str, Array],
 ) -> tuple[Array, Domain, tuple[str, ...]]:
     """Vectors (n, d) float32 of these columns, their domain, and notes on the decisions made.
 
@@ -26,6 +30,8 @@ def vectors_of(
         bounds: range of a column; by default its smallest and largest value.
         fixed: names of columns that no attack may change.
         subject: whose columns they are, for messages.
+        missing: (n,) bool for each column: rows without a value, where another one stands in `columns`. Further columns mark
+            them, by which the model gets NaN; no attack changes them.
     """
     values, parts, ends = list[Array](), list[Column](), list[tuple[float, float]]()
     for name, column in columns.items():
@@ -51,6 +57,11 @@ def vectors_of(
         values.append(x if is_fixed else (x - low) / (high - low))
         parts.append(Column(name, fixed=True) if is_fixed else Column(name, low, high))
         ends.append((low, high if low < high else low + 1) if is_fixed else (0.0, 1.0))
+    holes = {name: empty for name, empty in missing.items() if empty.any()}
+    for name, empty in holes.items():
+        values.append(empty)
+        parts.append(Column(f"{name} is missing", fixed=True, marks=name))
+        ends.append((0.0, 1.0))
     low_ends, high_ends = zip(*ends, strict=True)
     domain = make_domain(subject, kind="vector", shape=(len(parts),), low=low_ends, high=high_ends, columns=tuple(parts))
     open_, closed = ([part.name for part in parts if part.fixed is fixed_] for fixed_ in (False, True))
@@ -59,6 +70,9 @@ def vectors_of(
         (f"bounds are the least and the largest value in the data for {first_names(scaled)}",) if scaled else ()
     )
     notes += (f"no attack changes {first_names(closed)}",) if closed else ()
+    if holes:
+        count = int(np.any(list(holes.values()), axis=0).sum())
+        notes += (f"{count} of {len(values[0])} rows miss values: the model gets them as NaN, and no attack changes them",)
     return np.stack(values, 1).astype(np.float32), domain, notes
 
 
@@ -67,14 +81,25 @@ def first_names(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
-def complete_rows(missing: Mapping[str, Array], choice: str, subject: object, header: int = 1) -> tuple[Array, str]:
+def fill(column: Array, empty: Array, subject: object) -> Array:
+    """A column with its first value in the place of those that are missing."""
+    if empty.all():
+        raise RequestError(f"{subject} has no value in any row: leave it out")
+    filled = np.where(empty, column[~empty][0], column) if empty.any() else column
+    return filled.astype(bool) if filled.dtype == object and isinstance(filled[0], bool) else filled
+
+
+def complete_rows(
+    missing: Mapping[str, Array], choice: str, subject: object, header: int = 1, keep: str = ""
+) -> tuple[Array, str]:
     """Positions of the rows without a missing value, and a text about the others, empty if there are none.
 
     Args:
         missing: (n,) bool of each column: the rows without a value.
-        choice: refuse or skip such rows.
+        choice: skip such rows, or refuse them.
         subject: the file.
         header: number of lines before the first row.
+        keep: a further remedy.
     """
     holes = np.any(list(missing.values()), axis=0)
     if not holes.any():
@@ -82,8 +107,8 @@ def complete_rows(missing: Mapping[str, Array], choice: str, subject: object, he
     row = int(holes.argmax())
     name = next(name for name in missing if missing[name][row])
     problem = f"column {name} of {subject} has no value in line {row + 1 + header} ({int(holes.sum())} of {len(holes)} rows)"
-    if choice == "refuse":
-        raise RequestError(f"{problem}: fill it, leave those rows out by missing=skip, or leave out the column")
+    if choice != "skip":
+        raise RequestError(f"{problem}: fill it, leave those rows out by missing=skip, or leave out the column{keep}")
     if holes.all():
         raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
     return np.flatnonzero(~holes), f"{int(holes.sum())} of {len(holes)} rows of {subject} have missing values: skipped"

@@ -9,7 +9,7 @@ of different sizes.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from torch import Tensor
@@ -37,10 +37,11 @@ from brinell.datasets._arrays import (
     reading_note,
 )
 from brinell.datasets._boxes import check_objects, make_objects, object_truth
-from brinell.datasets._columns import vectors_of
+from brinell.datasets._columns import fill, vectors_of
 from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, encode_labels
 from brinell.datasets._masks import check_masks, mask_truth
 
+Missing = Literal["refuse", "skip", "keep"]
 Bounds = Literal["columns"] | tuple[Any, Any]
 
 INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
@@ -79,6 +80,7 @@ def from_arrays(
     divide: float | None = None,
     masks: Any = None,
     boxes: Any = None,
+    missing: Missing = "refuse",
 ) -> ArrayDataset:
     """A data set of objects in memory; the arguments are those of `brinell.data`.
 
@@ -101,7 +103,11 @@ def from_arrays(
         if masks.ndim != 3 or len(masks) != len(x):
             raise RequestError(f"masks have shape {masks.shape} for {len(x)} pictures: give one (height, width) for each picture")
         classes = check_masks(list(masks), classes, "masks")
+    if missing not in get_args(Missing):
+        raise RequestError(f"missing is {short(missing)}: it is {', '.join(get_args(Missing))}")
     source = _read(x, y)
+    if missing == "skip":
+        source = _complete(source)
     inputs, notes = source.inputs, source.notes
     codes, names, label_notes = encode_labels(source.labels, classes, source.classes)
     if source.layout and (domain, kind, layout) == (None, None, None):
@@ -122,7 +128,17 @@ def from_arrays(
         columns = source.columns
         if columns is None:
             columns = {str(number): column for number, column in enumerate(np.asarray(inputs[:], dtype=np.float64).T)}
-        inputs, domain, of_columns = vectors_of(columns, _bounds_of_columns(list(columns), plain), (), "the array of inputs")
+        empty = {name: _is_empty(column) for name, column in columns.items()}
+        for name, holes in empty.items():
+            if missing == "refuse" and holes.any():
+                raise RequestError(
+                    f"column {name!r} has no value in {int(holes.sum())} of {len(holes)} rows: fill it, or write "
+                    "brinell.data(x, y, missing='keep'), which gives the model NaN, or missing='skip', which leaves rows out"
+                )
+            columns[name] = fill(columns[name], holes, f"column {name}")
+        bounds_of = _bounds_of_columns(list(columns), plain)
+        inputs, domain, of_columns = vectors_of(columns, bounds_of, (), "the array of inputs", empty)
+        arrangement = Arrangement.identity(domain)
         notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units", *of_columns)
     elif bounds is not None and pair is None:
         raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
@@ -271,18 +287,38 @@ def _read(x: Any, y: Any = None) -> _Source:
 
 
 def _columns_of_frame(frame: Any) -> dict[str, Array]:
-    """The columns of a data frame: numbers, truth values, or texts of anything else."""
+    """The columns of a data frame: numbers, truth values, or texts of anything else; NaN or None where there is no value."""
     columns = {}
     for place, name in enumerate(map(str, frame.columns)):
         column = frame.iloc[:, place]
-        if missing := int(column.isna().sum()):
-            raise RequestError(
-                f"column {name!r} of the data frame has no value in {missing} of {len(frame)} rows: fill it, or leave those rows "
-                "out of frame and labels"
+        kind, holes = getattr(column.dtype, "kind", "O"), column.isna().to_numpy()
+        if kind in "iuf" or (kind == "b" and not holes.any()):
+            columns[name] = column.to_numpy(
+                dtype=bool if kind == "b" else np.float64, **{"na_value": np.nan} if holes.any() else {}
             )
-        kind = getattr(column.dtype, "kind", "O")
-        columns[name] = column.to_numpy(dtype={"b": bool, "O": str}.get(kind, np.float64) if kind in "biufO" else str)
+            continue
+        values = column.to_numpy(dtype=object)
+        is_bool = kind == "b" or (kind == "O" and all(isinstance(value, bool | np.bool_) for value in values[~holes]))
+        columns[name] = np.array(
+            [None if hole else bool(v) if is_bool else str(v) for v, hole in zip(values, holes, strict=True)]
+        )
     return columns
+
+
+def _is_empty(column: Array) -> Array:
+    """(n,) bool: rows of a column without a value."""
+    return np.isnan(column) if column.dtype.kind == "f" else np.array([value is None for value in column.tolist()], dtype=bool)
+
+
+def _complete(source: "_Source") -> "_Source":
+    """The rows of columns, or of a numeric table, that miss no value."""
+    columns = np.asarray(source.inputs).reshape(len(source.inputs), -1).T if source.columns is None else source.columns.values()
+    holes = np.any([_is_empty(column) for column in columns], axis=0)
+    if holes.all():
+        raise RequestError("every row misses a value: there is nothing to audit")
+    rest = {name: column[~holes] for name, column in source.columns.items()} if source.columns is not None else None
+    note = (f"{int(holes.sum())} of {len(holes)} rows miss values: skipped",) if holes.any() else ()
+    return source._replace(inputs=source.inputs[~holes], labels=source.labels[~holes], columns=rest, notes=source.notes + note)
 
 
 def _read_object(data: Any) -> _Source:

@@ -25,7 +25,7 @@ from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays
-from brinell.datasets._columns import complete_rows, first_names, text_of, vectors_of
+from brinell.datasets._columns import complete_rows, fill, first_names, text_of, vectors_of
 from brinell.datasets._files import first_row
 from brinell.datasets._labels import Labels
 
@@ -49,8 +49,9 @@ class Table:
     """Columns that no attack may change, in addition to the categories."""
     bounds: tuple[str, ...] = ()
     """COLUMN:LOW:HIGH, joined by +: range of a column; by default its range in the file."""
-    missing: Literal["refuse", "skip"] = "refuse"
-    """Treatment of a row with a missing value: refuse the file, or skip the row and report the number of such rows."""
+    missing: Literal["refuse", "skip", "keep"] = "refuse"
+    """Treatment of a row with a missing value: refuse the file, skip the row and report the number of such rows, or keep it: the
+    model gets NaN, and no attack changes it."""
 
     def __call__(self) -> Dataset:
         """Read the file."""
@@ -69,10 +70,16 @@ class Table:
         if not features:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
         columns = {name: _column(table, name, file) for name in [*features, label]}
-        rows, skipped = complete_rows({name: empty for name, (_, empty) in columns.items()}, self.missing, file)
-        values = {name: column.take(rows).to_numpy(zero_copy_only=False) for name, (column, _) in columns.items()}
+        empty = {name: holes for name, (_, holes) in columns.items()}
+        checked = {label: empty[label]} if self.missing == "keep" else empty
+        keep = "" if self.missing == "keep" else "; missing=keep gives the model NaN"
+        rows, skipped = complete_rows(checked, self.missing, file, keep=keep)
+        values = {
+            name: fill(column.take(rows).to_numpy(zero_copy_only=False), empty[name][rows], f"column {name} of {file}")
+            for name, (column, _) in columns.items()
+        }
         y, classes = self._labels(values.pop(label), label, file)
-        x, domain, notes = vectors_of(values, bounds, self.fixed, file)
+        x, domain, notes = vectors_of(values, bounds, self.fixed, file, {name: empty[name][rows] for name in values})
         remarks = (Remark(ROWS_LEFT_OUT, skipped),) if skipped else ()
         info = DataInfo(notes=notes, remarks=remarks)
         return StoredArrays(name=file.stem, x=x, y=y, domain=domain, classes=classes, info=info)

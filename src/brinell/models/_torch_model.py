@@ -125,11 +125,13 @@ class TorchModel:
 
     def _ask(self, x: Tensor) -> Any:
         """The module's own answer to inputs of the domain."""
-        device = x.device
+        device, missing = x.device, self.domain.missing(x)
         if not self._identity:
             if self._scale.device != device:
                 self._scale, self._shift = self._scale.to(device), self._shift.to(device)
             x = x * self._scale + self._shift
+        if missing is not None:
+            x = x.masked_fill(missing, torch.nan)[:, [not column.marks for column in self.domain.columns]]
         if self._flip is not None:
             x = x.flip(self._flip)
         if self._channels_last and device.type == "cpu":

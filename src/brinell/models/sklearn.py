@@ -185,13 +185,14 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
     fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows
-    names = [column.name for column in domain.columns]
+    columns = [column for column in domain.columns if not column.marks]
+    names = [column.name for column in columns]
     if missing := [fitted_name for fitted_name in fitted if fitted_name not in names]:
         raise RequestError(
             f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(names[:8])}"
         )
     order = [names.index(fitted_name) for fitted_name in fitted]
-    texts = {names[index]: np.array(values, dtype=object) for index in order if (values := domain.columns[index].values)}
+    texts = {names[index]: np.array(values, dtype=object) for index in order if (values := columns[index].values)}
     try:
         import pandas
     except ImportError:
@@ -203,7 +204,8 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[Array], Any]:
     def frame(rows: Array) -> Any:
         frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
         for column, values in texts.items():
-            frame_of_rows[column] = values[frame_of_rows[column].round().astype(int).clip(0, len(values) - 1)]
+            codes = frame_of_rows[column].round().clip(0, len(values) - 1)
+            frame_of_rows[column] = np.where(codes.isna(), np.nan, values[codes.fillna(0).astype(int)])
         return frame_of_rows
 
     return frame

@@ -10,7 +10,6 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from brinell.core.gpu import has_gpu
 from brinell.core.version import VERSION
 from brinell.studies.doctor.result import DeviceFacts, DoctorResult, Package
 from brinell.studies.kit import Call
@@ -33,6 +32,8 @@ REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))
 """A requirement of the package's metadata: name, oldest version, extra."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
+"""Files that exist where the kernel knows a GPU for torch: of NVIDIA, of AMD, of the Windows host."""
 FIRST_WITH_TF32 = 8
 """The first compute capability of NVIDIA with TF32."""
 
@@ -81,7 +82,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 def find_devices() -> list[DeviceFacts]:
     """The devices of torch, which is imported only where the system knows a GPU."""
     processor = platform.processor() or platform.machine()
-    if not has_gpu() and (sys.platform, platform.machine()) != ("darwin", "arm64"):
+    has_gpu = sys.platform == "win32" or any(path.exists() for path in DRIVERS)
+    if not has_gpu and (sys.platform, platform.machine()) != ("darwin", "arm64"):
         return [DeviceFacts(name="cpu", text=processor)]
     import torch
 
