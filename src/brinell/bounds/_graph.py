@@ -160,8 +160,8 @@ class Gather(_Move):
     roundings = 64
 
     def value(self, x: Tensor) -> Tensor:
-        flat = F.pad(x.flatten(1), (0, 1))
-        return flat[:, self.index]
+        flat = torch.cat([x.flatten(1), x.new_zeros(len(x), 1)], 1)
+        return flat[:, self.index.where(self.index >= 0, flat.shape[1] - 1)]
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
         """Coefficients added up at their positions."""

@@ -6,6 +6,7 @@ A tool is believed in nothing but a proof. Its counterexamples are shown to the 
 the model gets wrong lies in the box of the query. A tool that proves what is known to be wrong is not asked again.
 """
 
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,9 +26,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from brinell.bounds._onnx_file import onnx_bytes
+from brinell.bounds._graph import Graph
 from brinell.bounds._query_files import NETWORK, robustness_query
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.record import Array
@@ -50,7 +52,7 @@ WORDS: dict[str, Word] = {
 """The meaning of the first word of an answer."""
 VALUE = re.compile(r"\(\s*([A-Za-z_]\w*)\s*(\[[\d,\s]*\])?\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\)")
 """A value of a counterexample: `(X_3 0.5)` or `(X[0,3] 0.5)`."""
-NETWORK_FILE = "model.onnx"
+NETWORK_FILE, OPSET = "model.onnx", 17
 TOLERANCE = 1e-5
 """Largest difference between the answers of the file and the network, as a share of the largest score."""
 NEAR = 1e-4
@@ -71,11 +73,31 @@ def check_queries(norm: str) -> None:
         raise RequestError(f"{option('solver')} needs onnx and onnxruntime: pip install 'brinell[onnx]'") from None
 
 
+class _Scores(nn.Module):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.graph.values(x)[-1]
+
+
 def network_bytes(prover: Prover, x: Tensor) -> bytes:
     """The network as a file of ONNX, whose answers to inputs (n, *shape) by ONNX Runtime are those of the network."""
-    content = onnx_bytes(prover.coarse)
+    rows, file = x.detach().cpu().float(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter's age, and of shapes that are constants
+        torch.onnx.export(
+            _Scores(prover.coarse),
+            (rows[:1],),
+            file,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=["X"],
+            output_names=["Y"],
+        )
+    content = file.getvalue()
     session = session_of(content)
-    rows = x.detach().cpu().float()
     answers = np.concatenate([session.run(None, {"X": row[None].numpy()})[0] for row in rows])
     expected = prover.graph.values(rows.double())[-1].numpy()
     difference = float(np.abs(answers - expected).max())
