@@ -36,7 +36,7 @@ import brinell
 from brinell import plugins
 from brinell.bounds._trace import trace
 from brinell.core.domain import Domain
-from brinell.studies.certify.proofs import Proofs, Prover
+from brinell.bounds._proofs import Proofs, Prover
 
 GROUP = "proofs"
 RUNS = {

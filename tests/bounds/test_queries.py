@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from _refusals import refused
 from brinell.bounds._queries import read_query
-from brinell.bounds._query_files import robustness_query
+from brinell.bounds._verifiers import robustness_query
 from brinell.core.errors import RequestError
 
 INPUTS, OUTPUTS = 2, 3

@@ -27,8 +27,28 @@ def _zero(rows: Rows) -> Tensor:
     return rows.a.new_zeros(len(rows.a))
 
 
+class _Weighted:
+    """A map with a weight and a bias."""
+
+    weight: Tensor
+    bias: Tensor | None
+    apply: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """The map of an argument with other constants of the same shapes."""
+
+    def value(self, x: Tensor) -> Tensor:
+        return self.apply(x, self.weight, self.bias)
+
+    def interval(self, argument: Range) -> Range:
+        centre, radius = centred(*argument)
+        middle, spread = self.value(centre), self.apply(radius, self.weight.abs(), None)
+        return middle - spread, middle + spread
+
+    def products(self, largest: Tensor) -> Tensor:
+        return self.apply(largest, self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
 @dataclass(frozen=True, eq=False)
-class Convolution:
+class Convolution(_Weighted):
     """A two-dimensional convolution of (n, channels, height, width); one-dimensional ones have height 1."""
 
     weight: Tensor
@@ -43,17 +63,8 @@ class Convolution:
         """Additions of one value, or of one value of the adjoint."""
         return self.weight[0].numel() + self.weight.shape[0] * self.weight[0, 0].numel() + 1
 
-    def value(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, *self._geometry)
-
-    @property
-    def _geometry(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
-        return self.stride, self.padding, self.dilation, self.groups
-
-    def interval(self, argument: Range) -> Range:
-        centre, radius = centred(*argument)
-        middle, spread = self.value(centre), F.conv2d(radius, self.weight.abs(), None, *self._geometry)
-        return middle - spread, middle + spread
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
         return (rows.convolved(self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]),)
@@ -62,13 +73,9 @@ class Convolution:
         """The bias at each position."""
         return _zero(rows) if self.bias is None else rows.clip().a.sum((2, 3)) @ self.bias
 
-    def products(self, largest: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.abs()
-        return F.conv2d(largest, self.weight.abs(), bias, *self._geometry)
-
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(_Weighted):
     """A matrix product on the last axis of (n, ..., features)."""
 
     weight: Tensor
@@ -79,13 +86,8 @@ class Linear:
         """Additions of one value, or of one value of the adjoint."""
         return sum(self.weight.shape) + 1
 
-    def value(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
-
-    def interval(self, argument: Range) -> Range:
-        centre, radius = centred(*argument)
-        middle, spread = self.value(centre), F.linear(radius, self.weight.abs())
-        return middle - spread, middle + spread
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, weight, bias)
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
         return (rows.replaced(rows.a @ self.weight),)
@@ -93,33 +95,23 @@ class Linear:
     def offset(self, rows: Rows) -> Tensor:
         return _zero(rows) if self.bias is None else (rows.a @ self.bias).reshape(len(rows.a), -1).sum(1)
 
-    def products(self, largest: Tensor) -> Tensor:
-        return F.linear(largest, self.weight.abs(), None if self.bias is None else self.bias.abs())
-
 
 @dataclass(frozen=True, eq=False)
-class Scale:
-    """`x * factor + shift`, both of the shape of a value (normalisation, batch norm, sums with constants)."""
+class Scale(_Weighted):
+    """`x * weight + bias`, both of the shape of a value (normalisation, batch norm, sums with constants)."""
 
-    factor: Tensor
-    shift: Tensor
+    weight: Tensor
+    bias: Tensor
     roundings = 3
 
-    def value(self, x: Tensor) -> Tensor:
-        return x * self.factor + self.shift
-
-    def interval(self, argument: Range) -> Range:
-        ends = [self.value(end) for end in argument]
-        return torch.minimum(*ends), torch.maximum(*ends)
+    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return x * weight if bias is None else x * weight + bias
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
-        return (rows.replaced(rows.a * rows.pick(self.factor)),)
+        return (rows.replaced(rows.a * rows.pick(self.weight)),)
 
     def offset(self, rows: Rows) -> Tensor:
-        return (rows.a * rows.pick(self.shift)).flatten(1).sum(1)
-
-    def products(self, largest: Tensor) -> Tensor:
-        return largest * self.factor.abs() + self.shift.abs()
+        return (rows.a * rows.pick(self.bias)).flatten(1).sum(1)
 
 
 class _Move:
@@ -332,13 +324,11 @@ class Graph:
         nodes = []
         for node in self.nodes:
             operation = node.operation
-            if isinstance(operation, Scale):
-                operation = Scale(operation.factor.to(device, dtype), operation.shift.to(device, dtype))
-            elif isinstance(operation, Gather):
-                operation = Gather(operation.index.to(device))
-            elif isinstance(operation, Convolution | Linear):
+            if isinstance(operation, _Weighted):
                 bias = None if operation.bias is None else operation.bias.to(device, dtype)
                 operation = replace(operation, weight=operation.weight.to(device, dtype), bias=bias)
+            elif isinstance(operation, Gather):
+                operation = Gather(operation.index.to(device))
             nodes.append(Node(operation, node.arguments, node.shape))
         return Graph(tuple(nodes))
 

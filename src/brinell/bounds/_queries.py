@@ -15,7 +15,12 @@ from math import isfinite, prod
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from brinell.bounds._bounding import Ball
+from brinell.bounds._graph import Graph, Linear, Node
+from brinell.bounds._proofs import Method
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
@@ -311,3 +316,25 @@ def read_query(path: Path) -> Query:
         raise RequestError(f"{path} {(error.strerror or 'cannot be read').lower()}: name a query in VNN-LIB") from None
     with bounded.decoding(path, len(content), "no query in VNN-LIB"):
         return _Reader(path).read(content.decode("utf-8"))
+
+
+def by_box(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases of the same box together."""
+    groups: dict[bytes, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.low.tobytes() + case.high.tobytes(), []).append(case)
+    return list(groups.values())
+
+
+def violations(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
+    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the cases."""
+    a, b = (torch.from_numpy(np.concatenate([getattr(case, name) for case in cases])) for name in ("a", "b"))
+    if not len(b):
+        return b
+    # Class 0 has the score 0, and class k what is left until constraint k is violated.
+    weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
+    last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
+    low, high = (torch.from_numpy(end)[None] for end in (cases[0].low, cases[0].high))
+    radius = ((high - low) / 2).amax(1) * (1 + 1e-12) + 1e-300  # the bounds of the data cut the ball to the box
+    ball = Ball((low + high) / 2, radius, low, high, "linf")
+    return method(Graph((*graph.nodes, last)), ball, torch.zeros(1, dtype=torch.long))[0]

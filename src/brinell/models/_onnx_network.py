@@ -3,6 +3,7 @@
 onnx2pytorch converts it, and its answers are compared with those of ONNX Runtime before anything uses them.
 """
 
+import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.detection import BoxForm
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
+from brinell.core.record import Array
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._containers import FixedBatch
 from brinell.models._detections import Decoded
 from brinell.models._function import FunctionModel
 from brinell.models._torch_model import TorchModel
 
-__all__ = ["convert", "convert_file"]
+__all__ = ["FlatNetwork", "convert"]
 
 COMPARED = 8
 """Number of random inputs on which both networks must agree."""
@@ -116,3 +118,30 @@ def compare(expected: Tensor, answers: Tensor) -> None:
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise ValueError(f"its answers differ from those of ONNX Runtime, by up to {difference:.3g}")
+
+
+class FlatNetwork:
+    """A network of a file that is asked with flattened inputs, and the same in torch where it can be converted."""
+
+    def __init__(self, network: Any, shape: tuple[int, ...], path: Path) -> None:
+        self._network, self._shape = network, shape
+        self.element_type, self.forwards = np.dtype(self._network.dtype), 0
+        self.module: nn.Module | None = None
+        self.obstacle = ""
+        """Why there is no module."""
+        try:
+            converted, _ = convert_file(path, network.outputs[0], before_softmax=False)
+            rows = Rows(converted, last=False, sides=self._shape, dtype=self.element_type)
+            module = nn.Sequential(rows, nn.Flatten()).eval()
+            x = np.random.default_rng(0).random((COMPARED, math.prod(self._shape)))
+            with torch.no_grad():
+                compare(torch.from_numpy(self.answer(x)), module(torch.from_numpy(x)).double())
+            self.module = module
+        except Exception as error:  # whatever the converter meets
+            self.obstacle = one_line(error, 120)
+
+    def answer(self, x: Array) -> Array:
+        """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
+        self.forwards += len(x)
+        outputs: Array = np.asarray(self._network(x.reshape(len(x), *self._shape))).reshape(len(x), -1).astype(np.float64)
+        return outputs

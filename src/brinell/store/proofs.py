@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from brinell.bounds._verifiers import Word
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, column
@@ -40,12 +41,8 @@ class Outcomes:
         return len(self.sample_id)
 
 
-PROOF: Final = "unsat"
-WITNESS: Final = "sat"
-SILENT: Final = "unknown"
 REFUSED: Final = "refused"
-"""Verdicts of outside verifiers: proven, a counterexample that the model confirms, no answer that counts, a false proof."""
-Word = Literal["unsat", "sat", "unknown", "refused"]
+"""The verdict of a false proof."""
 VERDICTS = "verdicts-{}.jsonl"
 """Name of the file of the verdicts of a piece."""
 
@@ -56,7 +53,8 @@ class Verdict(Content):
     sample_id: int
     eps: Number
     tool: str
-    verdict: Word
+    verdict: Word | Literal["refused"]
+    """A proof, a counterexample that the model confirms, no answer that counts, or a false proof."""
     reason: str
     """Why an answer does not count; empty where it does."""
     seconds: Number

@@ -131,8 +131,8 @@ def test_conditions_of_a_gate_decide_the_exit_code(subject, tmp_path):
 
 def test_the_search_over_budgets_finds_what_each_budget_alone_proves(subject):
     from brinell import plugins
+    from brinell.bounds._proofs import Proofs, Prover
     from brinell.bounds._trace import trace
-    from brinell.studies.certify.proofs import Proofs, Prover
 
     net, data, radius = subject
     x, y = data.load(range(30))[3:], torch.as_tensor(data.labels())[3:]

@@ -43,6 +43,8 @@ def test_a_linear_model_is_certified_exactly(linear, tmp_path):
         assert certified.k == truth, f"at {eps}"
         assert certified.k + undecided.k == robust.k >= truth
     assert sum(band.n for band in result.per_class) == result.n
+    undecided = sum(rate.k for rate in result.open[1:])
+    assert sum(result.closed.values()) + undecided == result.clean.k * len(EPS) and result.closed["crown"] > 0
     assert (tmp_path / "run" / "report.html").exists()
 
 

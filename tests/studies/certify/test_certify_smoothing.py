@@ -106,7 +106,7 @@ def test_what_makes_no_sense_is_refused(linear, tmp_path):
         ({"draws": 9}, "9 draws cannot tell any class at alpha 0.001: 10 are the least"),
         ({"draws": 200, "eps": "3"}, "prove at most 0.913: take sigma=1.65.*, or more draws"),
         ({"alpha": 0.7}, "alpha"),
-        ({"eps": "0"}, "names no radius above 0"),
+        ({"eps": "0"}, "names no budget above 0"),
     ):
         with pytest.raises(RequestError, match=message):
             smooth(net, data, out=tmp_path / "run", **settings)

@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 import brinell
+from brinell.bounds import _verifiers
 from brinell.bounds._queries import read_query
+from brinell.bounds._verifiers import PROOF, SILENT, WITNESS
 from brinell.core.errors import BrinellWarning, RequestError
 from brinell.models._onnx_session import session_of
 from brinell.store.files import read_arrays
-from brinell.store.proofs import PROOF, SILENT, TABLE, WITNESS
+from brinell.store.proofs import TABLE
 from brinell.studies.certify import solvers
 
 pytest.importorskip("onnxruntime")
@@ -86,7 +88,7 @@ def test_a_point_of_a_query_satisfies_it_exactly_when_the_model_errs(subject, tm
         wrong = (net(torch.from_numpy(points)).argmax(1) != y[sample]).numpy()
         np.testing.assert_array_equal(satisfied, wrong)
         errors.append(int(wrong.sum()))
-        return solvers.Answer(SILENT, "it was only looked at")
+        return _verifiers.Answer(SILENT, "it was only looked at")
 
     monkeypatch.setattr(solvers, "run_tool", look)
     with pytest.warns(BrinellWarning, match="it was only looked at"):
@@ -104,14 +106,14 @@ def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
         with torch.no_grad():
             scores = subject[0](torch.from_numpy(grid)).double().numpy()
         errors = np.any([case.holds(grid.astype(np.float64), scores) for case in cases], 0)
-        return solvers.Answer(WITNESS, "", tuple(grid[errors][0].tolist())) if errors.any() else solvers.Answer(PROOF)
+        return _verifiers.Answer(WITNESS, "", tuple(grid[errors][0].tolist())) if errors.any() else _verifiers.Answer(PROOF)
 
     before = certify(subject, tmp_path / "before")
     command = tool(tmp_path, "exit 0", "grid.py")
     monkeypatch.setattr(solvers, "run_tool", look)
     result = certify(subject, tmp_path / "run", solver=command)
     assert sum(rate.k for rate in before.open) > 5 and sum(rate.k for rate in result.open) == 0
-    assert result.solvers[0].tool == "grid.py" and result.solvers[0].proofs > 0 and result.solvers[0].counterexamples > 0
+    assert result.closed["solver:grid.py"] > 0 and sum(rate.k for rate in result.robust) < sum(rate.k for rate in before.robust)
     kinds = {outcome for outcome in outcomes(tmp_path / "run").values() if outcome[0] == "certified"}
     assert ("certified", "solver:grid.py") in kinds and ("certified", "crown-ibp") in kinds
     net, x, y = subject
@@ -131,7 +133,7 @@ def test_a_proof_that_a_counterexample_contradicts_is_refused(subject, tmp_path)
     certify(subject, tmp_path / "before")
     with pytest.warns(BrinellWarning, match="tool: it proves what a stored counterexample contradicts"):
         result = certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"))
-    assert result.solvers[0].refused and result.solvers[0].proofs == 0
+    assert "solver:tool" not in result.closed and len(result.faults) == 1
     assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
 
 
@@ -149,11 +151,11 @@ SILENT_TOOLS = {
 
 
 def test_an_answer_that_does_not_count_is_silent(tmp_path, monkeypatch, subtests):
-    monkeypatch.setattr(solvers, "GRACE", 0.1)
+    monkeypatch.setattr(_verifiers, "GRACE", 0.1)
     for text, reason in SILENT_TOOLS.items():
         with subtests.test(text):
             seconds = 0.1 if text.startswith("sleep") else 20.0
-            answer = solvers.run_tool([tool(tmp_path, text)], tmp_path / "query", "N=net.onnx", seconds, ["X[0,0]", "X[0,1]"])
+            answer = _verifiers.run_tool([tool(tmp_path, text)], tmp_path / "query", "N=net.onnx", seconds, ["X[0,0]", "X[0,1]"])
             assert answer.verdict == SILENT and reason in answer.reason
 
 
@@ -163,7 +165,7 @@ def test_an_answer_that_does_not_count_leaves_samples_open(subject, tmp_path):
     with pytest.warns(BrinellWarning, match="no counterexample, as the model answers") as caught:
         result = certify(subject, tmp_path / "run", eps="0.05", solver=wrong)
     assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
-    assert result.solvers[0].unanswered == result.solvers[0].asked > 0
+    assert len(result.faults) == 1 and "solver:tool" not in result.closed
     assert sum(issubclass(warning.category, BrinellWarning) for warning in caught) == 1
 
 
@@ -191,7 +193,7 @@ def test_no_nonsense_is_an_answer(subtests):
                 for _ in range(5)
             ]
             text = generator.choice(["\n", " ", "\r\n"]).join(lines)
-            answer = solvers.Answer(*solvers.read_answer(text, ["X[0,0]", "X[0,1]"]))
+            answer = _verifiers.Answer(*_verifiers.read_answer(text, ["X[0,0]", "X[0,1]"]))
             said = {line.strip().lower() for line in text.splitlines()}
             if answer.verdict == PROOF:
                 assert said & {"unsat", "holds"} and not said & {"sat", "violated", "unknown", "timeout"}

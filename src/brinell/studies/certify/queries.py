@@ -13,16 +13,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from brinell import plugins
-from brinell.bounds._bounding import Ball
-from brinell.bounds._graph import Graph, Linear, Node
-from brinell.bounds._queries import Case, Query, read_query
+from brinell.bounds._proofs import Method
+from brinell.bounds._queries import Case, Query, by_box, read_query, violations
 from brinell.bounds._trace import trace
 from brinell.core import bounded
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, one_line, option
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, ModelInfo
 from brinell.core.record import Array
 from brinell.core.streams import Streams
@@ -30,15 +29,12 @@ from brinell.engine.batch_attack import KINDS, BatchAttack, model_session, parse
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import open_distance
 from brinell.engine.progress import Progress
-from brinell.models._onnx_network import Rows, compare, convert_file
+from brinell.models._onnx_network import FlatNetwork
 from brinell.models._onnx_session import WRONG_FORMAT, digest_of, open_session
 from brinell.models.onnx import Network, Onnx
 from brinell.studies.certify import CertifyRequest
-from brinell.studies.certify.proofs import Method
 from brinell.studies.certify.result import QueryResult
 
-COMPARED = 4
-"""Inputs on which the network in torch is compared with ONNX Runtime."""
 STARTS = 16
 """Starts of an attack side by side."""
 HALF = 0.5
@@ -85,40 +81,7 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
     )
 
 
-class QueryNetwork:
-    """A network of one input and one output, asked with flattened inputs."""
-
-    def __init__(self, path: Path, inputs: int) -> None:
-        session = open_session(path)
-        sides = [side for side in session.get_inputs()[0].shape[1:] if isinstance(side, int)]
-        if math.prod(sides) != inputs or len(sides) + 1 not in KINDS:
-            raise RequestError(f"{path} takes inputs of shape {sides}, and the query has {inputs} inputs")
-        self._shape = tuple(sides)
-        self._network = Network(session, Domain(kind=KINDS[len(sides) + 1], shape=self._shape), Onnx(), str(path))
-        self.element_type, self.forwards = np.dtype(self._network.dtype), 0
-        self.module: nn.Module | None = None
-        """The same in torch; None where it cannot be converted."""
-        self.obstacle = ""
-        """Why there is none."""
-        try:
-            converted, _ = convert_file(path, session.get_outputs()[0].name, before_softmax=False)
-            rows = Rows(converted, last=False, sides=self._shape, dtype=self.element_type)
-            module = nn.Sequential(rows, nn.Flatten()).eval()
-            x = np.random.default_rng(0).random((COMPARED, inputs))
-            with torch.no_grad():
-                compare(torch.from_numpy(self.answer(x)), module(torch.from_numpy(x)).double())
-            self.module = module
-        except Exception as error:  # whatever the converter meets
-            self.obstacle = one_line(error, 120)
-
-    def answer(self, x: Array) -> Array:
-        """(n, outputs) float64 of inputs (n, inputs) in the type of the network, by ONNX Runtime."""
-        self.forwards += len(x)
-        outputs: Array = np.asarray(self._network(x.reshape(len(x), *self._shape))).reshape(len(x), -1).astype(np.float64)
-        return outputs
-
-
-def open_network(text: str, query: Query) -> QueryNetwork:
+def open_network(text: str, query: Query) -> FlatNetwork:
     """Open the network of a query, from MODEL.onnx or NAME=MODEL.onnx."""
     label, separator, file = text.partition("=")
     path = Path(file if separator else text).expanduser()
@@ -128,22 +91,19 @@ def open_network(text: str, query: Query) -> QueryNetwork:
         raise RequestError(f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx")
     _, size = digest_of(path)
     with bounded.decoding(path, size, WRONG_FORMAT):
-        network = QueryNetwork(path, len(query.inputs))
+        session = open_session(path)
+        sides = tuple(side for side in session.get_inputs()[0].shape[1:] if isinstance(side, int))
+        if math.prod(sides) != len(query.inputs) or len(sides) + 1 not in KINDS:
+            raise RequestError(f"{path} takes inputs of shape {list(sides)}, and the query has {len(query.inputs)} inputs")
+        domain = Domain(kind=KINDS[len(sides) + 1], shape=sides)
+        network = FlatNetwork(Network(session, domain, Onnx(), str(path)), sides, path)
         width = network.answer(np.zeros((1, len(query.inputs)))).shape[1]
     if width != len(query.outputs):
         raise RequestError(f"{path} answers with {width} values, and the query has {len(query.outputs)} outputs")
     return network
 
 
-def _by_box(cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases of the same box together."""
-    groups: dict[bytes, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.low.tobytes() + case.high.tobytes(), []).append(case)
-    return list(groups.values())
-
-
-def _refute(method: Method, cases: Sequence[Case], network: QueryNetwork, progress: Progress) -> list[Case]:
+def _refute(method: Method, cases: Sequence[Case], network: FlatNetwork, progress: Progress) -> list[Case]:
     """The cases for which a bound does not prove that no input satisfies them."""
     if (module := network.module) is None:
         return list(cases)
@@ -154,44 +114,10 @@ def _refute(method: Method, cases: Sequence[Case], network: QueryNetwork, progre
         progress.note(f"no proof is tried: {error}")
         return list(cases)
     remaining = []
-    for group in _by_box(cases):
-        margins = iter(_margins(graph, group, method).tolist())
+    for group in by_box(cases):
+        margins = iter(violations(graph, group, method).tolist())
         remaining += [case for case in group if not any([next(margins) > 0 for _ in case.b])]
     return remaining
-
-
-def _margins(graph: Graph, cases: Sequence[Case], method: Method) -> Tensor:
-    """(constraints of all cases,): lower bounds of what violates each constraint on the box of the cases."""
-    a, b = (torch.from_numpy(np.concatenate([getattr(case, name) for case in cases])) for name in ("a", "b"))
-    if not len(b):
-        return b
-    # Class 0 has the score 0, and class k what is left until constraint k is violated.
-    weight, bias = (torch.cat([torch.zeros_like(part[:1]), part]) for part in (-a, b))
-    last = Node(Linear(weight, bias), (len(graph.nodes) - 1,), (len(bias),))
-    low, high = (torch.from_numpy(end)[None] for end in (cases[0].low, cases[0].high))
-    radius = ((high - low) / 2).amax(1) * (1 + 1e-12) + 1e-300  # the bounds of the data cut the ball to the box
-    ball = Ball((low + high) / 2, radius, low, high, "linf")
-    return method(Graph((*graph.nodes, last)), ball, torch.zeros(1, dtype=torch.long))[0]
-
-
-class Slack(nn.Module):
-    """Cases of one box as a classifier of two classes on the unit cube: class 1 wins where all constraints of a case hold.
-
-    The first score is 0, and the second is the slack of the tightest constraint, of the best case.
-    """
-
-    def __init__(self, network: nn.Module, cases: list[Case]) -> None:
-        super().__init__()
-        self.network = network
-        self._parts = [(torch.from_numpy(case.a).float(), torch.from_numpy(case.b).float()) for case in cases]
-        self._low, self._width = (torch.from_numpy(v).float() for v in (cases[0].low, cases[0].high - cases[0].low))
-
-    def forward(self, u: Tensor) -> Tensor:
-        """(n, inputs) in the unit cube to (n, 2) scores."""
-        y = self.network(self._low + self._width * u)
-        slacks = [(b - y @ a.T).amin(1) if len(b) else y.new_full((len(y),), torch.inf) for a, b in self._parts]
-        slack = torch.stack(slacks, 1).amax(1)
-        return torch.stack([torch.zeros_like(slack), slack], 1)
 
 
 @dataclass(frozen=True)
@@ -204,16 +130,19 @@ class Counterexample:
 
 
 class CaseModel:
-    """Cases of one box as a model that attacks can ask."""
+    """Cases of one box as a classifier of the unit cube that attacks can ask: class 1 wins where all constraints of a case hold.
 
-    name, classes = "the query", 2
+    The first score is 0, and the second is the slack of the tightest constraint, of the best case.
+    """
 
-    def __init__(self, cases: list[Case], network: QueryNetwork) -> None:
+    name, classes, info = "the query", 2, ModelInfo()
+
+    def __init__(self, cases: list[Case], network: FlatNetwork) -> None:
         self._cases, self._network = cases, network
-        self._module = None if network.module is None else Slack(network.module, cases).eval()
+        self._low, self._high = (torch.from_numpy(end).float() for end in (cases[0].low, cases[0].high))
+        self._constraints = [(torch.from_numpy(case.a), torch.from_numpy(case.b)) for case in cases]
         self.domain = Domain(kind="vector", shape=(len(cases[0].low),))
-        self.access = Access.SCORES if self._module is None else Access.GRADIENTS
-        self.info = ModelInfo(module=self._module)
+        self.access = Access.SCORES if network.module is None else Access.GRADIENTS
 
     def digest(self) -> str:
         """No digest: nothing is stored by it."""
@@ -221,12 +150,13 @@ class CaseModel:
 
     def predict(self, u: Tensor) -> Tensor:
         """(n, 2) scores."""
-        if self._module is not None:
+        if self._network.module is None:
+            y = torch.from_numpy(self._network.answer(self._inputs(u)))
+        else:
             self._network.forwards += len(u)
-            scores: Tensor = self._module(u)
-            return scores
-        y = self._network.answer(self._inputs(u))
-        slack = torch.from_numpy(np.stack([case.slack(y) for case in self._cases], 1).max(1)).float()
+            y = self._network.module(self._low + (self._high - self._low) * u).double()
+        slacks = [(b - y @ a.T).amin(1) if len(b) else y.new_full((len(y),), torch.inf) for a, b in self._constraints]
+        slack = torch.stack(slacks, 1).amax(1).float()
         return torch.stack([torch.zeros_like(slack), slack], 1)
 
     def _inputs(self, u: Tensor) -> Array:
@@ -252,10 +182,10 @@ class CaseModel:
 
 
 def _search(
-    seed: int, stages: tuple[Stage, ...], cases: Sequence[Case], network: QueryNetwork, end: float
+    seed: int, stages: tuple[Stage, ...], cases: Sequence[Case], network: FlatNetwork, end: float
 ) -> tuple[Counterexample | None, float]:
     """Attack all boxes in turn, the cases of each together and then alone, until an input is found or the time is up."""
-    joint = _by_box(cases)
+    joint = by_box(cases)
     models = [CaseModel(group, network) for group in joint]
     models += [CaseModel([case], network) for group in joint if len(group) > 1 for case in group]
     usable = [stage for stage in stages if stage.attack.access <= models[0].access]

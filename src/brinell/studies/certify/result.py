@@ -1,8 +1,6 @@
 """Rates between proofs and attacks, over all budgets and by class; the answer to one query; and what both say."""
 
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,18 +15,7 @@ from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.steps import floor
 from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
 from brinell.store import rows
-from brinell.store.proofs import (
-    BROKEN,
-    CERTIFIED,
-    PROOF,
-    REFUSED,
-    VERDICTS,
-    WITNESS,
-    WRONG,
-    Outcomes,
-    fault_lines,
-    read_verdicts,
-)
+from brinell.store.proofs import BROKEN, CERTIFIED, VERDICTS, WRONG, Outcomes, fault_lines, read_verdicts
 from brinell.studies.certify import CertifyRequest
 from brinell.studies.result import Folder, FolderResult
 
@@ -53,24 +40,6 @@ class ClassBand(Band, OfClass):
     n: int
 
 
-class SolverCount(Result):
-    """Answers of an outside verifier."""
-
-    tool: str
-    asked: int
-    """Questions about a sample and a budget."""
-    proofs: int
-    """Answers that were proofs."""
-    counterexamples: int
-    """Answers with an input that the model gets wrong."""
-    unanswered: int
-    """Answers that do not count."""
-    refused: bool
-    """True if it proved what a stored counterexample contradicts."""
-    faults: list[str]
-    """A line for each reason why answers do not count."""
-
-
 class SampleBudgets(OfClass):
     """What is known of one sample, and its class."""
 
@@ -92,10 +61,10 @@ class CertifyResult(FolderResult, Band):
     clean: Rate
     """Accuracy without a change."""
     per_class: list[ClassBand]
-    methods: dict[str, int]
-    """Pairs of sample and budget by the method of their largest proof."""
-    solvers: list[SolverCount]
-    """Outside verifiers, where the request names any."""
+    closed: dict[str, int]
+    """Pairs of sample and budget by what broke or proved them: attacks, the method of the largest proof, or solver:TOOL."""
+    faults: list[str]
+    """A line for each reason why answers of outside verifiers do not count."""
     vulnerable: list[SampleBudgets]
     """All samples, those first that are broken at the smallest budget, and proven up to the smallest."""
 
@@ -110,7 +79,7 @@ class CertifyResult(FolderResult, Band):
 
     def cautions(self) -> list[str]:
         """The notes that a caller must see before the figures."""
-        return [line for tool in self.solvers for line in tool.faults]
+        return self.faults
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -160,13 +129,7 @@ class CertifyResult(FolderResult, Band):
                     filter=True,
                     page=self.n <= MOST_SHOWN,
                 ),
-                Table(
-                    title="What proved it",
-                    columns=("method", "pairs of sample and budget"),
-                    rows=list(self.methods.items()),
-                    folded=True,
-                ),
-                *self._solver_table(),
+                *self._steps(),
             ],
             notes=[Note("solver", "warn", line) for line in self.cautions()],
             steps=[
@@ -179,15 +142,17 @@ class CertifyResult(FolderResult, Band):
             ][-1:],
         )
 
-    def _solver_table(self) -> Iterator[Table]:
-        if self.solvers:
+    def _steps(self) -> Iterator[Table]:
+        """How much of the band between no proof and no attack each step closed."""
+        if self.robust:
+            closed = {**self.closed, "nothing": sum(rate.k for rate in self.open[1:])}
+            total = max(1, sum(closed.values()))
             yield Table(
-                title="Outside verifiers",
-                columns=("tool", "questions", "proofs", "counterexamples", "no answer"),
-                rows=[(s.tool, s.asked, s.proofs, s.counterexamples, s.unanswered) for s in self.solvers],
-                text="A proof counts under the name of its tool, a counterexample where the model confirms it.",
-                name="solvers",
-                terminal=True,
+                title="What closed the band",
+                columns=("step", "pairs of sample and budget", "share"),
+                rows=[(step, count, percent(count / total)) for step, count in closed.items()],
+                text="Pairs of samples that are right without a change. Each method tries what those before it left open.",
+                name="steps",
             )
 
     def _sentences(self) -> Iterator[str]:
@@ -244,6 +209,8 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     table, head = folder.rows, folder.head()
     levels = np.array(folder.facts.eps)
     has_attacks = not folder.request.is_smoothing
+    methods = folder.request.method if has_attacks else ()
+    closed = {"attacks": int((table.outcome == BROKEN).sum())} if has_attacks else {}
     clean = table.outcome[table.eps == 0]
     per_class = []
     for label in np.unique(table.label).tolist():
@@ -257,8 +224,9 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
         n=len(clean),
         clean=rate_of(clean == CERTIFIED, clean, 0.0),
         per_class=per_class,
-        methods=dict(sorted(Counter(table.method[table.method != ""].tolist()).items())),
-        solvers=list(_solvers(folder.path)),
+        closed=closed
+        | {name: int((table.method == name).sum()) for name in [*methods, *sorted({*table.method} - {*methods, ""})]},
+        faults=fault_lines([line for file in sorted(folder.path.glob(VERDICTS.format("*"))) for line in read_verdicts(file)]),
         vulnerable=sorted(
             _samples(table, head["classes"]), key=lambda s: (np.inf if s.broken is None else s.broken, s.proven or 0.0, s.sample)
         ),
@@ -283,24 +251,6 @@ def _samples(table: Outcomes, names: list[str]) -> Iterator[SampleBudgets]:
             name=class_name(names, label),
             proven=None if np.isnan(most) else float(most),
             broken=None if np.isnan(least) else float(least),
-        )
-
-
-def _solvers(folder: Path) -> Iterator[SolverCount]:
-    """Answers of each outside verifier."""
-    verdicts = [verdict for file in sorted(folder.glob(VERDICTS.format("*"))) for verdict in read_verdicts(file)]
-    for tool in dict.fromkeys(verdict.tool for verdict in verdicts):
-        of_tool = [verdict for verdict in verdicts if verdict.tool == tool]
-        words = Counter(verdict.verdict for verdict in of_tool)
-        proofs = 0 if words[REFUSED] else words[PROOF]
-        yield SolverCount(
-            tool=tool,
-            asked=len(of_tool),
-            proofs=proofs,
-            counterexamples=words[WITNESS],
-            unanswered=len(of_tool) - proofs - words[WITNESS],
-            refused=words[REFUSED] > 0,
-            faults=fault_lines(of_tool),
         )
 
 

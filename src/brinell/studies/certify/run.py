@@ -1,5 +1,6 @@
 """The computation: each piece attacks and bounds a part of the samples, or counts their classes under noise."""
 
+import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from brinell import plugins
 from brinell.analysis.curve import RIGHT, UNJUDGED, grid, worst_case
 from brinell.analysis.curve import WRONG as STATE_WRONG
 from brinell.bounds._graph import Graph
+from brinell.bounds._proofs import Method, Proofs, Prover
 from brinell.bounds._trace import trace
 from brinell.core.bounded import digest
 from brinell.core.errors import RequestError, option
@@ -26,13 +28,12 @@ from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.store import rows
-from brinell.store.files import write_arrays
+from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import MANIFEST
 from brinell.store.proofs import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
 from brinell.store.run import Run
 from brinell.studies import work
 from brinell.studies.certify import SMOOTHING, CertifyRequest, solvers
-from brinell.studies.certify.proofs import Method, Proofs, Prover
 from brinell.studies.certify.queries import answer
 from brinell.studies.certify.result import CertifyFacts, CertifyResult, QueryResult
 from brinell.studies.certify.smoothing import Smoothing, counter
@@ -48,6 +49,8 @@ SAMPLES = 100
 """Samples if nobody says how many."""
 COMPARED = 8
 """Samples on which the network that is read is compared with the model."""
+EXAMPLES = "counterexamples-{}.safetensors"
+"""Name of the file with the counterexamples of a piece."""
 QUERY = {"query", "network", "timeout", "attack", "method", "seed"}
 NOISE = {"data", "model", "norm", "eps", "method", "samples", "seed", "batch_size", "device"}
 """The settings that have a part in the answer to a query, and in smoothing."""
@@ -59,22 +62,18 @@ class CertifyPlan(Plan):
 
     levels: tuple[float, ...]
     """Ascending budgets above 0."""
-    methods: tuple[tuple[str, Method], ...] = ()
-    """Methods by name."""
-    smoothing: Smoothing | None = None
+    methods: tuple[tuple[str, Method], ...]
+    """Methods by name; none for smoothing."""
+    smoothing: Smoothing | None
     """The noise of a smoothed model, which is proven in place of the model."""
-    answers: Path | None = None
-    """A folder that holds the answers of outside verifiers, for a repetition."""
-    run: Path | None = None
-    """The audit whose attacks count; None to attack."""
 
 
 @dataclass(frozen=True)
 class AuditedRun:
     """Options of the certification of an audit."""
 
-    run: Path | None
-    """Its folder; None as long as there is none."""
+    run: Path | None = None
+    """Its folder, whose attacks count; None to attack."""
     answers: Path | None = None
     """In a repetition the folder that is repeated, whose answers of outside verifiers are taken as they are."""
 
@@ -110,23 +109,26 @@ def repeat(call: Call, folder: Path) -> CertifyResult:
 
 def make_plan(call: Call) -> CertifyPlan:
     """Open the data and the model, and refuse what cannot be bounded before anything is attacked."""
-    request: CertifyRequest = call.request
-    if request.is_smoothing:
-        return _plan_smoothing(call)
-    budgets = parse_eps(request.eps or BUDGETS)
-    levels = tuple(value for value in budgets.values if value > 0)
-    if not levels:
+    request, options = call.request, call.options or AuditedRun()
+    smoothing = _smoothing(request) if request.is_smoothing else None
+    budgets = parse_eps(request.eps or (BUDGETS if smoothing is None else f"0:{smoothing.largest!r}:{RADII}"))
+    texts = {
+        eps: text if request.eps else f"{eps:.3g}" for eps, text in zip(budgets.values, budgets.texts, strict=True) if eps > 0
+    }
+    if not texts:
         raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9")
-    methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in request.method)
-    answers, run = (getattr(call.options, name, None) for name in ("answers", "run"))
-    if request.solver:
-        solvers.check_queries(request.norm)
-        for command in request.solver if answers is None else ():
-            solvers.find_tool(command)
-    texts = [text for value, text in zip(budgets.values, budgets.texts, strict=True) if value > 0]
-    facts = CertifyFacts(eps=[0.0, *levels], eps_text=["0", *texts], run=None if run is None else digest(run / MANIFEST))
-    fields: dict[str, Any] = {"levels": levels, "methods": methods, "answers": answers, "run": run, "facts": facts}
+    if smoothing is not None:
+        smoothing.check_radius(max(texts))
+    specs = request.method if smoothing is None else ()
+    methods = tuple((spec, plugins.build("bound", *plugins.parse(spec)[::2])) for spec in specs)
+    for command in request.solver if options.answers is None else ():
+        solvers.find_tool(command)
+    audit = None if options.run is None else digest(options.run / MANIFEST)
+    facts = CertifyFacts(eps=[0.0, *texts], eps_text=["0", *texts.values()], run=audit)
+    fields: dict[str, Any] = {"levels": tuple(texts), "methods": methods, "smoothing": smoothing, "facts": facts}
     plan = CertifyPlan(**vars(work.open_plan(call, usual_samples=SAMPLES)) | fields)
+    if smoothing is not None:
+        return replace(plan, models={f"smoothed {name}": model for name, model in plan.models.items()})
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
@@ -135,27 +137,13 @@ def make_plan(call: Call) -> CertifyPlan:
     return plan
 
 
-def _plan_smoothing(call: Call) -> CertifyPlan:
-    """The plan of a smoothed model, which has its own name."""
-    request: CertifyRequest = call.request
+def _smoothing(request: CertifyRequest) -> Smoothing:
     _check_settings(request, NOISE, "smoothing")
     if request.norm != "l2" or len(request.method) > 1:
         wrong = option("norm", request.norm) if request.norm != "l2" else f"another {option('method')}"
         raise RequestError(f"smoothing proves the smoothed model in l2: leave {wrong} out")
     smoothing: Smoothing = plugins.build_class("method", SMOOTHING, Smoothing, plugins.parse(request.method[0]).options)
-    values, texts = np.linspace(0.0, smoothing.largest, RADII).tolist(), [""] * RADII
-    if request.eps is not None:
-        budgets = parse_eps(request.eps)
-        values, texts = list(budgets.values), list(budgets.texts)
-    radii = {0.0: "0"} | {value: text or f"{value:.3g}" for value, text in zip(values, texts, strict=True) if value > 0}
-    if len(radii) == 1:
-        raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
-    smoothing.check_radius(max(radii))
-    facts = CertifyFacts(eps=list(radii), eps_text=list(radii.values()))
-    plan = work.open_plan(call, usual_samples=SAMPLES)
-    models = {f"smoothed {name}": model for name, model in plan.models.items()}
-    fields: dict[str, Any] = {"levels": tuple(radii)[1:], "smoothing": smoothing, "facts": facts, "models": models}
-    return CertifyPlan(**vars(plan) | fields)
+    return smoothing
 
 
 def read_network(model: Model, x: torch.Tensor) -> Graph:
@@ -177,38 +165,30 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
 def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
     """Parts of the samples."""
     size, make = (PIECE, certify) if plan.smoothing is None else (PIECE_UNDER_NOISE, smooth)
+    kinds = () if plan.smoothing is not None else (EXAMPLES, VERDICTS) if call.request.solver else (EXAMPLES,)
     return [
         Piece(
             name=f"samples {start + 1} to {min(start + size, len(plan.ids))}",
             make=partial(make, plan, call, slice(start, start + size), number),
-            files=()
-            if plan.smoothing is not None
-            else (examples_file(number), *([VERDICTS.format(number)] if call.request.solver else [])),
+            files=tuple(kind.format(number) for kind in kinds),
         )
         for number, start in enumerate(range(0, len(plan.ids), size))
     ]
-
-
-def examples_file(number: int) -> str:
-    """Name of the file with the counterexamples of a piece."""
-    return f"counterexamples-{number}.safetensors"
 
 
 def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     """Prove the smoothed model on a part of the samples."""
     (model,), smoothing, request = plan.models.values(), plan.smoothing, call.request
     assert smoothing is not None
-    ids, labels = plan.ids[part], plan.labels[part]
     count = counter(model, plan.dataset.domain, plan.device, request.batch_size)
-    x = plan.dataset.load(ids.tolist())
-    bounds = [smoothing.bound(count, value, request.seed, int(sample)) for sample, value in zip(ids, x, strict=True)]
+    ids = plan.ids[part].tolist()
+    samples = zip(ids, plan.dataset.load(ids), strict=True)
+    bounds = [smoothing.bound(count, x, request.seed, sample) for sample, x in samples]
     predictions, low = (np.array(values) for values in zip(*bounds, strict=True))
     radius = np.array([smoothing.radius(value) for value in low.tolist()])
-    levels = np.array((0.0, *plan.levels))
-    proven = (radius[:, None] > 0) & (levels <= radius[:, None])
-    outcome = np.where(proven, CERTIFIED, OPEN)
-    outcome[(radius > 0) & (predictions != labels)] = WRONG
-    return _rows(ids, labels, levels, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low)
+    outcome = np.where((radius[:, None] > 0) & (np.array((0.0, *plan.levels)) <= radius[:, None]), CERTIFIED, OPEN)
+    outcome[(radius > 0) & (predictions != plan.labels[part])] = WRONG
+    return _rows(plan, part, outcome, outcome == CERTIFIED, np.full(len(ids), SMOOTHING), radius, low)
 
 
 def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
@@ -216,11 +196,11 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     ids, labels = plan.ids[part], plan.labels[part]
     (model,) = plan.models.values()
     x = plan.dataset.load(ids.tolist())
-    if plan.run is None:
+    options = call.options or AuditedRun()
+    if options.run is None:
         attacked = attack(plan, call, x, labels)
     else:
-        (name,) = plan.models
-        attacked = read_attacks(Run.open(plan.run), name, ids, len(plan.levels))
+        attacked = read_attacks(Run.open(options.run), *plan.models, ids, len(plan.levels))
     network = read_network(model, x[:COMPARED].to(plan.device))
     prover = Prover.of(network, plan.dataset.domain, call.request.norm, plan.device)
     limit = torch.as_tensor(attacked.first)
@@ -230,40 +210,38 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
         proofs.extend(prover, name, method, x, torch.as_tensor(labels).long(), plan.levels, limit)
     if call.request.solver:
         on_processor = Prover.of(network, plan.dataset.domain, call.request.norm)
-        questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor)
+
+        def is_wrong(x: torch.Tensor, label: int) -> bool:
+            return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
+
+        questions = solvers.Questions(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor, is_wrong=is_wrong)
         ask_tools(plan, call, questions, proofs, attacked, VERDICTS.format(number))
-    write_arrays(plan.folder / examples_file(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
+    write_arrays(plan.folder / EXAMPLES.format(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
     positions, proven = np.arange(-1, len(plan.levels)), proofs.level.numpy()
     outcome = np.where(positions >= attacked.first[:, None], BROKEN, OPEN).astype(object)
     outcome[positions <= proven[:, None]] = CERTIFIED
     outcome[~attacked.right], outcome[attacked.failed] = WRONG, FAILED
     radius = np.where(proven >= 0, np.array(plan.levels)[proven], np.nan)
-    levels = np.array((0.0, *plan.levels))
-    by_proof = (outcome == CERTIFIED) & (levels > 0)
-    return _rows(ids, labels, levels, outcome, by_proof, np.array(proofs.method), radius, proofs.margin.numpy())
+    by_proof = (outcome == CERTIFIED) & (positions >= 0)
+    return _rows(plan, part, outcome, by_proof, np.array(proofs.method), radius, proofs.margin.numpy())
 
 
-def _rows(
-    ids: Array, labels: Array, levels: Array, outcome: Array, proven: Array, method: Array, radius: Array, margin: Array
-) -> Outcomes:
+def _rows(plan: CertifyPlan, part: slice, outcome: Array, proven: Array, method: Array, radius: Array, margin: Array) -> Outcomes:
     """A row for each sample and budget, budgets of a sample together; budget 0 is the input without a change.
 
-    Samples (n,), classes (n,), budgets (k,), outcomes (n, k) and whether they are proven; of each sample (n,) what proved it, at
-    which budget, and the lower bound there.
+    Outcomes (n, k) and whether they are proven; of each sample (n,) what proved it, at which budget, and the lower bound there.
     """
-    columns: dict[str, tuple[Array, Any]] = {
-        "method": (method.astype(object), ""),
-        "proven_at": (radius, np.nan),
-        "margin": (margin, np.nan),
-    }
+    levels = (0.0, *plan.levels)
     return rows.build(
         Outcomes,
         outcome.size,
-        sample_id=np.repeat(ids, len(levels)),
-        label=np.repeat(labels, len(levels)),
-        eps=np.tile(levels, len(ids)),
+        sample_id=np.repeat(plan.ids[part], len(levels)),
+        label=np.repeat(plan.labels[part], len(levels)),
+        eps=np.tile(levels, len(outcome)),
         outcome=outcome.ravel().astype(str),
-        **{name: np.where(proven, values[:, None], none).ravel() for name, (values, none) in columns.items()},
+        method=np.where(proven, method.astype(object)[:, None], "").ravel(),
+        proven_at=np.where(proven, radius[:, None], np.nan).ravel(),
+        margin=np.where(proven, margin[:, None], np.nan).ravel(),
     )
 
 
@@ -271,26 +249,20 @@ def ask_tools(
     plan: CertifyPlan, call: Call, questions: solvers.Questions, proofs: Proofs, attacked: "Attacked", file: str
 ) -> None:
     """Ask the outside verifiers of a request about open samples, and write what counts of their answers."""
-    (model,) = plan.models.values()
-
-    def is_wrong(x: torch.Tensor, label: int) -> bool:
-        """True if the model gets one input (1, *shape) wrong."""
-        return int(predict(model, x.to(plan.device), 1).argmax(1)) != label
-
-    first = np.where(attacked.failed | ~attacked.right, 0, attacked.first)
-    verdicts = []
+    attacked.first[attacked.failed | ~attacked.right] = 0
+    verdicts, answers = [], (call.options or AuditedRun()).answers
     with TemporaryDirectory(prefix="brinell-") as directory:
         for command in call.request.solver:
-            tool = (
-                solvers.Tool(command, questions, Path(directory), call.request.timeout)
-                if plan.answers is None
-                else solvers.RecordedTool(command, questions, plan.answers / file)
+            tool = Path(shlex.split(command)[0]).name
+            ask = (
+                questions.asked(command, Path(directory), call.request.timeout)
+                if answers is None
+                else questions.recorded(tool, answers / file)
             )
-            verdicts += solvers.consult(tool, questions, is_wrong, proofs, first, attacked.examples)
-    attacked.first[:] = first
+            verdicts += solvers.consult(tool, ask, questions, proofs, attacked.first, attacked.examples)
     for line in fault_lines(verdicts):
         call.progress.warn(line)
-    solvers.write_verdicts(plan.folder / file, verdicts)
+    write_text(plan.folder / file, "".join(f"{verdict.model_dump_json()}\n" for verdict in verdicts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,11 +293,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
         run_audit(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
-        attacked = read_attacks(Run.open(folder), model.name, np.arange(len(x)), len(plan.levels))
-    predicted = predict(model, x.to(plan.device), call.request.batch_size).argmax(1).cpu().numpy()
-    right = predicted == labels
-    attacked.first[~right] = 0
-    return replace(attacked, right=right, failed=~np.isfinite(x.flatten(1).sum(1).numpy()))
+        return read_attacks(Run.open(folder), model.name, np.arange(len(x)), len(plan.levels))
 
 
 def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
@@ -354,8 +322,7 @@ def _nearest(run: Run, model: str) -> dict[int, Array]:
         of_stage = (records.attack.astype(str) == name) & np.isfinite(np.ma.filled(column, np.nan))
         inputs = run.adversarial(model, name, sorted(run.stored(model, name)))
         for sample, example in inputs.items():
-            distances = column[of_stage & (records.sample_id == sample)]
-            size = float(distances.min()) if len(distances) else np.inf
+            size = min(column[of_stage & (records.sample_id == sample)].tolist(), default=np.inf)
             if size < sizes.get(sample, np.inf):
                 nearest[sample], sizes[sample] = example, size
     return nearest
