@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 import brinell
 from brinell import plugins
+from brinell.bounds._proofs import Proofs, Prover
 from brinell.bounds._trace import trace
 from brinell.core.domain import Domain
-from brinell.bounds._proofs import Proofs, Prover
 
 GROUP = "proofs"
 RUNS = {
