@@ -129,7 +129,7 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0, quantity: str = 
 def share(hits: Iterable[bool]) -> Share:
     """The proportion of true values."""
     values = list(hits)
-    k, n = sum(values), len(values)
+    k, n = int(sum(values)), len(values)
     low, high = wilson(k, n) or (None, None)
     return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 

@@ -1,5 +1,7 @@
 """The search of a latent space where everything is linear, so that it can be said beforehand what there is to find."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -38,7 +40,10 @@ def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **setting
     recorder = Recorder(model, domain)
     batch = batch_of(quantise(draws(z0, y), domain), y)
     ledger = Ledger(recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
-    return search(ledger.oracle(), draws, name, z0, y, domain, Settings(**{"steps": 200} | settings)), ledger, recorder
+    settings = Settings(**{"steps": 200} | settings)
+    x, z = search(ledger.oracle(), draws, name, z0, y, domain, settings)
+    success = (model(x).argmax(1) == 1) & sees(name(x), y, settings.class_probability)
+    return SimpleNamespace(x=x, z=z, success=success, steps=ledger.costs.forwards), ledger, recorder
 
 
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
@@ -61,7 +66,7 @@ def test_it_finds_nothing_where_there_is_nothing():
 
 def test_a_class_that_is_lost_does_not_count():
     # The auxiliary classifier draws the same line as the model: wherever the model errs, the class has changed.
-    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), class_weight=1.0, steps=80)
+    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), steps=80)
     assert not result.success.any()
     # With a line of its own farther on there is a strip between the two, and the loss keeps the search in it.
     result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), class_probability=0.9, steps=80)

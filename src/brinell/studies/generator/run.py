@@ -49,12 +49,7 @@ FEWEST = 20
 
 
 def carry_out(call: Call) -> GeneratorResult:
-    """Train the generator that a call asks for, and write its file.
-
-    Raises:
-        RequestError: the data cannot be learned from, or the file cannot be written.
-        ModelError: training diverged.
-    """
+    """Train the generator that a call asks for, and write its file."""
     out, request = call.file(), call.request
     check_safetensors_name(out, "a generator")
     plan: Plan = open_plan(call, usual_samples=ALL, usual_method="first")

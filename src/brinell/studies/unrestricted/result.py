@@ -17,11 +17,11 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.results import OfClass, Share
 from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core.record import Array, column
-from brinell.manifest import Content, Facts, Listing
+from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
 from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
-from brinell.store import parquet, rows
+from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS
 from brinell.studies.result import Folder, FolderResult
@@ -31,15 +31,12 @@ PLAIN = "plain"
 """The variant of rows of plain samples."""
 PIECE = 128
 """Attempts of a piece."""
-FRACTION = 0.5
-"""Fraction of the distance to the nearest sample of another class within which the class must stay constant."""
 SHOWN, OPEN = 80, 3
 """Examples on the page, and those that are shown before anything is unfolded."""
 FEW_CLEAR = 0.8
 """Share of clear plain samples below which the result warns about the generator."""
-ACCURACIES = ("clear", "plain_accuracy", "searched_accuracy", "success")
-FAILURES = ("generalisation", "adversarial", "contested", "success_by_auxiliary")
-"""Figures of a tally: in the first table, and in the second."""
+SHARES = ("clear", "plain_errors", "adversarial", "contested", "searched_accuracy")
+"""Figures of a tally."""
 
 
 class Outcome(StrEnum):
@@ -83,8 +80,6 @@ class Answers:
     l2_same_at: Array = column("int64", "position of this training sample")
     l2_other: Array = column("float64", "l2 distance to the nearest training sample of another class")
     l2_other_at: Array = column("int64", "position of this training sample")
-    l2_anchor_same: Array = column("float64", "l2 distance from the sample of l2_same to the next one of its class")
-    l2_anchor_other: Array = column("float64", "l2 distance from the sample of l2_same to the nearest one of another class")
     forwards: Array = column("int64", "forward evaluations of the model by the search", zero=True)
     backwards: Array = column("int64", "backward evaluations", zero=True)
 
@@ -107,45 +102,32 @@ def example_name(attempt: int, *search: str) -> str:
     return "/".join((str(attempt), *(search or (PLAIN,))))
 
 
-class GeneratorFacts(Content):
-    """The generator that drew the inputs."""
-
-    digest: str
-    """Hash of all that its drawings depend on."""
-    same_data: bool
-    """True if the generator was trained on this data."""
-
-
 class UnrestrictedFacts(Facts):
     """Facts that the request leaves open."""
 
     judges: Listing[str]
     """Names of the judges. Without judges, only the auxiliary classifier decides on the class."""
-    generator: GeneratorFacts
+    generator: str
+    """Hash of all that the generator's drawings depend on."""
+    same_data: bool
+    """True if the generator was trained on this data."""
 
 
 class Tally(Result):
-    """Outcomes of some attempts on one model with one variant of the search."""
+    """Outcomes of some attempts on one model with one search: the clear ones of all, and what became of the clear ones."""
 
     attempts: int
     """Inputs that the generator drew."""
     clear: Share
     """Plain samples in which the auxiliary classifier and every judge see the intended class, among all attempts."""
-    plain_accuracy: Share
-    """Plain samples that the model classifies correctly, among the clear ones."""
-    generalisation: Share
-    """Plain samples that the model misclassifies, among the clear ones, without any search."""
+    plain_errors: Share
+    """Plain samples that the model misclassifies without any search: failures to generalise."""
     adversarial: Share
-    """Searches that end with an adversarial example, among the clear attempts: the model errs, and the auxiliary classifier
-    and every judge see the intended class."""
+    """Searches that end with an error of the model while the auxiliary classifier and every judge see the intended class."""
     contested: Share
-    """Searches that end with an error of the model while a judge sees another class, among the clear attempts."""
+    """Searches that end with an error while the auxiliary classifier sees the intended class, but a judge does not."""
     searched_accuracy: Share
-    """Clear attempts on which the model is correct on the plain sample and throughout the search."""
-    success: Share
-    """Adversarial examples among the searches, which leave out generalisation failures."""
-    success_by_auxiliary: Share
-    """Success rate if only the auxiliary classifier decides on the class, as in the paper."""
+    """Attempts on which the model is correct on the plain sample and throughout the search."""
 
 
 class ClassTally(OfClass, Tally):
@@ -153,74 +135,35 @@ class ClassTally(OfClass, Tally):
 
 
 class Witness(Result):
-    """A classifier or nearest-neighbour rule that predicts the class of an input."""
+    """How often a classifier or the nearest training sample says that an input is of the intended class."""
 
     name: str
     """The auxiliary classifier, a judge, or the nearest training sample, which decides no outcome."""
     plain: Share
-    """Plain samples in which the witness sees the intended class, among all attempts."""
+    """Among all plain samples."""
     found: Share
-    """The same rate among the inputs on which the model errs and the auxiliary classifier sees the intended class."""
-
-
-class Conditions(Result):
-    """Median L2 distances of some inputs to the training data, and conditions for a sound eps.
-
-    Each input counts as a change of the nearest training sample of its intended class, and that distance as its size.
-    """
-
-    inputs: str
-    """plain: the clear plain samples. adversarial: the adversarial examples."""
-    n: int
-    """Inputs."""
-    same: float | None
-    """Median distance to the nearest training sample of the intended class."""
-    other: float | None
-    """Median distance to the nearest training sample of another class."""
-    training_same: float | None
-    """Median distance from that nearest training sample of the intended class to the next one of its class."""
-    training_other: float | None
-    """Median distance from it to the nearest training sample of another class."""
-    nearer_to_own: Share
-    """Inputs whose nearest training sample is of the intended class."""
-    label_constant: Share
-    """Inputs whose change is less than half the distance from the changed sample to the nearest one of another class."""
-    no_interpolation: Share
-    """Inputs whose change is less than the distance from the changed sample to the nearest one of its class."""
-    both: Share
-    """Inputs that meet both conditions."""
-
-
-class Cost(Result):
-    """Cost of the searches of one model and variant."""
-
-    forwards: int
-    """Forward evaluations of the model by the searches."""
-    backwards: int
-    """Backward evaluations."""
-    median_queries: float | None
-    """Median number of queries of a search that ended with an error of the model."""
+    """Among the inputs on which the model errs and the auxiliary classifier sees the intended class."""
 
 
 class VariantResult(Result):
-    """One model under one variant of the search."""
+    """One model under one search."""
 
     model: str
     """Name of the model."""
     variant: str
     """latent or noise."""
-    noise: float
-    """Largest change of a value by the noise that is added to the generated input."""
     total: Tally
     """All attempts."""
     per_class: list[ClassTally]
     """By intended class."""
     witnesses: list[Witness]
     """The witnesses of the intended class."""
-    conditions: list[Conditions]
-    """Distances of clear plain samples and of adversarial examples."""
-    cost: Cost
-    """Queries and sizes."""
+    forwards: int
+    """Forward evaluations of the model by the searches."""
+    backwards: int
+    """Backward evaluations."""
+    median_queries: float | None
+    """Median number of forward evaluations of a search that ended with an error of the model."""
 
 
 class UnrestrictedResult(FolderResult):
@@ -244,8 +187,8 @@ class UnrestrictedResult(FolderResult):
             f"{', '.join(self.facts.judges) or 'none'}",
             sentences=list(sentences(self)),
             blocks=list(_blocks(self)),
-            notes=[Note("class", "warn" if number else "note", text) for number, text in enumerate(self.warnings)],
-            provenance=[("generator", Code(self.facts.generator.digest))],
+            notes=[Note("class", "warn", text) for text in self.warnings],
+            provenance=[("generator", Code(self.facts.generator))],
         )
 
 
@@ -259,102 +202,62 @@ def summarise(folder: Folder[Answers]) -> UnrestrictedResult:
         "nearest training sample": table.l2_same < table.l2_other,
     }
     results = [
-        _variant(table, witnesses, head["classes"], model=model, variant=variant, noise=noise)
+        _variant(table, witnesses, head["classes"], model, variant)
         for model in head["models"]
-        for variant, noise in variants(folder.request).items()
+        for variant in variants(folder.request)
     ]
-    return UnrestrictedResult(
-        **head,
-        attempts=results[0].total.attempts,
-        warnings=list(_warnings(folder.facts, results)),
-        results=results,
-    )
+    warnings = list(_warnings(folder.facts, results))
+    return UnrestrictedResult(**head, attempts=results[0].total.attempts, warnings=warnings, results=results)
 
 
-def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str], **search: Any) -> VariantResult:
+def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str], model: str, variant: str) -> VariantResult:
     """Figures of one model and search."""
-    own = table.model == search["model"]
-    plain, searched = own & (table.variant == PLAIN), own & (table.variant == search["variant"])
-    fooled, errors = searched & (table.outcome == Outcome.FOOLED), searched & np.isin(table.outcome, ERRORS)
+    own = table.model == model
+    plain, searched = own & (table.variant == PLAIN), own & (table.variant == variant)
+    errors = searched & np.isin(table.outcome, ERRORS)
     ends = dict(zip(table.attempt[searched].tolist(), table.outcome[searched], strict=True))
-    pairs = zip(table.attempt[plain].tolist(), table.outcome[plain], strict=True)
-    outcome, intended = np.array([ends.get(attempt, start) for attempt, start in pairs]), table.intended[plain]
+    starts = zip(table.attempt[plain].tolist(), table.outcome[plain], strict=True)
+    outcome, intended = np.array([ends.get(attempt, start) for attempt, start in starts]), table.intended[plain]
     return VariantResult(
-        **search,
+        model=model,
+        variant=variant,
         total=Tally(**_tally(outcome)),
         per_class=[
             ClassTally(class_=number, name=class_name(classes, number), **_tally(outcome[intended == number]))
             for number in np.unique(intended).tolist()
         ],
-        witnesses=[Witness(name=name, plain=_share(sees[plain]), found=_share(sees[errors])) for name, sees in witnesses.items()],
-        conditions=[
-            _conditions(rows.take(table, index), inputs)
-            for inputs, index in (("plain", plain & (table.outcome != Outcome.UNCLEAR)), ("adversarial", fooled))
-        ],
-        cost=Cost(
-            forwards=int(table.forwards[searched].sum()),
-            backwards=int(table.backwards[searched].sum()),
-            median_queries=_median(table.forwards[errors]),
-        ),
+        witnesses=[Witness(name=name, plain=share(sees[plain]), found=share(sees[errors])) for name, sees in witnesses.items()],
+        forwards=int(table.forwards[searched].sum()),
+        backwards=int(table.backwards[searched].sum()),
+        median_queries=float(np.median(table.forwards[errors])) if errors.any() else None,
     )
 
 
 def _tally(outcome: Array) -> dict[str, Any]:
     """Shares of the outcomes."""
-    clear, searched = outcome[outcome != Outcome.UNCLEAR], outcome[np.isin(outcome, (*ERRORS, Outcome.SURVIVED))]
+    clear = outcome[outcome != Outcome.UNCLEAR]
     return {
         "attempts": len(outcome),
-        "clear": _share(outcome != Outcome.UNCLEAR),
-        "plain_accuracy": _share(clear != Outcome.GENERALISATION),
-        "generalisation": _share(clear == Outcome.GENERALISATION),
-        "adversarial": _share(clear == Outcome.FOOLED),
-        "contested": _share(clear == Outcome.CONTESTED),
-        "searched_accuracy": _share(clear == Outcome.SURVIVED),
-        "success": _share(searched == Outcome.FOOLED),
-        "success_by_auxiliary": _share(searched != Outcome.SURVIVED),
+        "clear": share(outcome != Outcome.UNCLEAR),
+        "plain_errors": share(clear == Outcome.GENERALISATION),
+        "adversarial": share(clear == Outcome.FOOLED),
+        "contested": share(clear == Outcome.CONTESTED),
+        "searched_accuracy": share(clear == Outcome.SURVIVED),
     }
-
-
-def _share(hits: Array) -> Share:
-    return share(hits.tolist())
-
-
-def _conditions(table: Answers, inputs: str) -> Conditions:
-    """Shares of inputs that meet the conditions on eps."""
-    to_class, to_others, next_same, next_other = table.l2_same, table.l2_other, table.l2_anchor_same, table.l2_anchor_other
-    constant, isolated = to_class < FRACTION * next_other, to_class < next_same
-    return Conditions(
-        inputs=inputs,
-        n=len(table),
-        same=_median(to_class),
-        other=_median(to_others),
-        training_same=_median(next_same),
-        training_other=_median(next_other),
-        nearer_to_own=_share(to_class < to_others),
-        label_constant=_share(constant),
-        no_interpolation=_share(isolated),
-        both=_share(constant & isolated),
-    )
-
-
-def _median(values: Array) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else None
 
 
 def _warnings(facts: UnrestrictedFacts, results: list[VariantResult]) -> Iterator[str]:
     """Limits of the figures."""
-    yield "No person checked the class of the inputs: only classifiers say that they show the intended class."
     if not facts.judges:
         yield (
             "There is no judge: only the auxiliary classifier, which the search optimises for, confirms the class. "
             "Add models with --judge."
         )
-    if not facts.generator.same_data:
+    if not facts.same_data:
         yield "The generator was not trained on this data, so distances are not to its training samples."
-    clear = [result.total.clear.value for result in results if result.total.clear.value is not None]
-    if clear and min(clear) < FEW_CLEAR:
-        which = f"Only {percent(min(clear))} of the plain samples are" if min(clear) else "No plain sample is"
+    clear = min(result.total.clear.value or 0.0 for result in results)
+    if clear < FEW_CLEAR:
+        which = f"Only {percent(clear)} of the plain samples are" if clear else "No plain sample is"
         yield f"{which} clear: train a better generator for more meaningful results."
 
 
@@ -364,65 +267,50 @@ def _witnesses(result: UnrestrictedResult) -> str:
 
 def sentences(result: UnrestrictedResult) -> Iterator[str]:
     """The success of the searches, for each model and variant with a clear attempt."""
-    witnesses = _witnesses(result)
-    clear = [variant for variant in result.results if variant.total.clear.k]
+    clear = [entry for entry in result.results if entry.total.clear.k]
     if not clear:
         yield "No plain sample is clear: no other classifier sees its intended class, so nothing can be said about the models."
-    for variant in clear:
-        total = variant.total
+    for entry in clear:
+        total = entry.total
         contested = f", and on {total.contested.k} while a judge sees another class" if total.contested.k else ""
-        plain = f"; on {total.generalisation.k} it errs without a search" if total.generalisation.k else ""
+        plain = f"; on {total.plain_errors.k} it errs without a search" if total.plain_errors.k else ""
+        noise = f"noise up to {result.request.noise:g}" if entry.variant == "noise" else "latent alone"
         yield (
-            f"{variant.model} ({f'noise up to {variant.noise:g}' if variant.noise else 'latent alone'}): after the search it "
-            f"errs on {total.adversarial.k} of {counted(total.clear.k, 'clear plain sample')} while {witnesses} the intended "
-            f"class{contested}{plain}."
+            f"{entry.model} ({noise}): after the search it errs on {total.adversarial.k} of "
+            f"{counted(total.clear.k, 'clear plain sample')} while {_witnesses(result)} the intended class{contested}{plain}."
         )
-    if any(variant.total.adversarial.k + variant.total.contested.k for variant in clear):
+    if any(entry.total.adversarial.k + entry.total.contested.k for entry in clear):
         yield "Whether these inputs still show their class is for a person to judge: look at the examples."
 
 
 def _blocks(result: UnrestrictedResult) -> Iterator[Block]:
     """Tables and pictures of a result."""
-    witnesses = _witnesses(result)
 
     def table(title: str, items: Callable[[VariantResult], Iterable[Result]], fields: Iterable[str], **more: Any) -> Table:
         """A table with a row for each item of each model and search, whose columns are fields of the items."""
         names = list(fields)
-        body = [
-            (entry.model, entry.variant, *(getattr(item, name) for name in names))
-            for entry in result.results
-            for item in items(entry)
-        ]
-        heads = [name.replace("_", " ") for name in names]
-        return Table(title=title, columns=("model", "search", *heads), rows=body, **more)
+        body = [(e.model, e.variant, *(getattr(item, name) for name in names)) for e in result.results for item in items(e)]
+        return Table(title=title, columns=("model", "search", *(name.replace("_", " ") for name in names)), rows=body, **more)
 
+    witnesses = _witnesses(result)
     noise = f"; noise: a noise of at most {result.request.noise:g} on each value too" if result.request.noise else ""
     yield table(
         "Before and after the search",
         lambda entry: [entry.total],
-        ACCURACIES,
-        text=f"The generator draws an input of an intended class. It is clear if {witnesses} that class. Plain accuracy is that "
-        "on clear inputs, searched accuracy what is left of it after a search from each (latent: the latent alone moves"
-        f"{noise}). A search succeeds if the model errs while {witnesses} the intended class.",
-        name="accuracy",
+        SHARES,
+        text=f"The generator draws an input of an intended class. It is clear if {witnesses} that class; the other shares are of "
+        "the clear inputs. Plain errors: the model errs without a search, which is a failure to generalise. Adversarial: it errs "
+        f"after a search (latent: the latent alone moves{noise}) while {witnesses} the intended class. Contested: it errs after "
+        "a search while a judge sees another class. Searched accuracy: it never errs.",
+        name="outcomes",
         terminal=True,
     )
-    yield table(
-        "Two kinds of failure",
-        lambda entry: [entry.total],
-        FAILURES,
-        text="Shares of the clear inputs. Generalisation: the model errs without a search. Adversarial: it errs after a search "
-        f"while {witnesses} the intended class. Contested: it errs after a search while a judge sees another class. The last "
-        "column is the share of searches that succeed if the auxiliary classifier alone decides.",
-        name="failures",
-    )
     yield _gallery(result)
-    classes = ("name", *ACCURACIES, *FAILURES)
-    yield table("Class by class", lambda entry: entry.per_class, classes, name="classes", folded=True)
+    yield table("Class by class", lambda entry: entry.per_class, ("name", *SHARES), name="classes", folded=True)
     yield table(
         "Who still sees the intended class",
         lambda entry: entry.witnesses,
-        ("name", "plain", "found"),
+        Witness.model_fields,
         text="Plain: shares of all plain samples. Found: of the inputs on which the model errs and the auxiliary classifier sees "
         "the intended class; the search optimises the answer of the auxiliary classifier, the other witnesses answer afterwards. "
         "A judge that errs does not prove that the class has changed; a correct judge does not prove that a person would agree.",
@@ -430,21 +318,9 @@ def _blocks(result: UnrestrictedResult) -> Iterator[Block]:
         folded=True,
     )
     yield table(
-        "How far from the training data",
-        lambda entry: entry.conditions,
-        Conditions.model_fields,
-        text="Medians of L2 distances. Same and other: to the nearest training sample of the intended and of another class. "
-        "Training same and training other: from that sample of the intended class to its own neighbours. Each input counts as a "
-        "change of that sample. Label constant: the change is less than half of training other. No interpolation: less than "
-        "training same. A sound eps meets both conditions; an example that violates them may show poor generalisation instead "
-        "of adversarial weakness.",
-        name="distances",
-        folded=True,
-    )
-    yield table(
         "Cost of the searches",
-        lambda entry: [entry.cost],
-        Cost.model_fields,
+        lambda entry: [entry],
+        ("forwards", "backwards", "median_queries"),
         text="Evaluations of the model by the searches. The median is over those that end with an error of the model.",
         name="costs",
         folded=True,
@@ -456,13 +332,15 @@ def _gallery(result: UnrestrictedResult) -> Gallery:
 
     Of each class, model and variant one comes before a second of any, adversarial examples first.
     """
-    table = parquet.load_rows(Answers, Path(result.folder) / ROWS)
+    table, turns = parquet.load_rows(Answers, Path(result.folder) / ROWS), Counter[tuple[str, str, int]]()
     errors = [row for outcome in ERRORS for row in np.flatnonzero(table.outcome == outcome).tolist()]
-    ranks, counts = {}, Counter[tuple[str, str, int]]()
-    for row in errors:
+
+    def turn(row: int) -> int:
         group = str(table.model[row]), str(table.variant[row]), int(table.intended[row])
-        ranks[row], counts[group] = counts[group], counts[group] + 1
-    shown = sorted(errors, key=ranks.__getitem__)[:SHOWN]
+        turns[group] += 1
+        return turns[group]
+
+    shown = sorted(errors, key=turn)[:SHOWN]
     text = (
         "From left to right: the plain sample, the last input with the model's answer, and the nearest training samples (L2) of "
         f"the intended class and of another class. {counted(len(shown), 'example')} of {counted(len(errors), 'error')} after "

@@ -21,7 +21,6 @@ term is the form of the authors' code. Without noise there is no tau. Untargeted
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,12 +31,7 @@ from brinell.core.domain import Domain
 from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
 
-Generator = Callable[[Tensor, Tensor], Tensor]
-"""Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""
-Classifier = Callable[[Tensor], Tensor]
-"""Inputs (n, *shape) to (n, classes) logits, differentiable."""
 BETAS = (0.9, 0.99)
-TINY = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,21 +50,6 @@ class Settings:
     """Change of a latent value that costs no penalty."""
     penalty: float = 1.0
     """Weight l1 of the penalty on latents beyond the radius."""
-    class_weight: float = 1.0
-    """Weight l2 of the auxiliary classifier's loss."""
-
-
-class SearchResult(NamedTuple):
-    """Outcome of the searches. The ledger, not the search, judges success."""
-
-    x: Tensor
-    """(n, *shape): the last input of each search, which is its first success if it has one."""
-    z: Tensor
-    """(n, latent)."""
-    steps: Tensor
-    """(n,) int64: number of gradient steps."""
-    success: Tensor
-    """(n,) bool: True if the search stopped with a success."""
 
 
 def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
@@ -80,56 +59,56 @@ def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
 
 def quantise(x: Tensor, domain: Domain) -> Tensor:
     """`x` clipped to the bounds and rounded to the levels of the data; gradients pass the rounding unchanged."""
-    low, high = domain.bounds(x)
-    clipped = torch.minimum(torch.maximum(x, low), high)
+    clipped = torch.clamp(x, *domain.bounds(x))
     return clipped + (domain.round(clipped.detach().clone()) - clipped.detach())
 
 
 def search(
     oracle: Oracle,
-    generator: Generator,
-    classifier: Classifier,
+    generator: Callable[[Tensor, Tensor], Tensor],
+    classifier: Callable[[Tensor], Tensor],
     z0: Tensor,
     y: Tensor,
     domain: Domain,
     settings: Settings,
-) -> SearchResult:
+) -> tuple[Tensor, Tensor]:
     """Search from each latent until the model errs and the auxiliary classifier sees the intended class.
 
     Args:
-        oracle: the model's oracle; ids are 0 to n-1.
-        generator: maps latents and classes to inputs.
-        classifier: the auxiliary classifier.
+        oracle: the model's oracle, behind which the ledger judges success; ids are 0 to n-1.
+        generator: maps latents and classes to inputs, differentiably.
+        classifier: the auxiliary classifier: inputs to logits, differentiably.
         z0: (n, latent) starting points.
         y: (n,) int64 intended classes.
         domain: the input domain.
         settings: the settings of the search.
+
+    Returns:
+        The last input of each search (n, *shape), which is its first success if it has one, and its latent (n, latent).
     """
-    n, shape = len(y), domain.shape
-    active = torch.arange(n, device=y.device)
-    state = _State(z0.clone(), torch.zeros(n, *shape, device=y.device) if settings.noise else None)
-    x, steps, success = torch.zeros(n, *shape, device=y.device), torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
-    for step in range(1, settings.steps + 1):
-        leaves = state.leaves(active)
+    active, last_x, last_z = torch.arange(len(y), device=y.device), z0.new_zeros(len(y), *domain.shape), z0.clone()
+    leaves = [z0.clone().requires_grad_()]
+    if settings.noise:
+        leaves.append(torch.zeros_like(last_x).requires_grad_())
+    optimizer = torch.optim.Adam(leaves, lr=settings.rate, betas=BETAS)  # each value by itself: no result depends on the batch
+    for _ in range(settings.steps):
         with torch.enable_grad():
-            x_active = generator(leaves[0], y[active])
-            if settings.noise:
-                x_active = x_active + settings.noise * torch.tanh(leaves[1])
-            x_active = quantise(x_active, domain)
-            aux_logits = classifier(x_active)
-            excess = (leaves[0] - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
-            regulariser = settings.class_weight * cross_entropy(aux_logits, y[active]) + settings.penalty * excess
-        answer = oracle.gradient(active, x_active.detach(), nearest_wrong)
-        finished = errs(answer.logits, y[active], x_active.detach()) & sees(
-            aux_logits.detach(), y[active], settings.class_probability
-        )
-        x[active], steps[active], success[active] = x_active.detach(), step, finished
-        moves = torch.autograd.grad([regulariser.sum(), x_active], leaves, [torch.ones_like(regulariser.sum()), -answer.grad])
-        state.step(active, moves, settings.rate, step)
+            z, *noise = (leaf[active] for leaf in leaves)
+            x = generator(z, y[active])
+            x = quantise(x + settings.noise * torch.tanh(noise[0]) if noise else x, domain)
+            aux_logits = classifier(x)
+            excess = (z - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
+            loss = (cross_entropy(aux_logits, y[active]) + settings.penalty * excess).sum()
+        answer = oracle.gradient(active, x.detach(), nearest_wrong)
+        finished = errs(answer.logits, y[active], x.detach()) & sees(aux_logits.detach(), y[active], settings.class_probability)
+        last_x[active], last_z[active] = x.detach(), z.detach()
+        optimizer.zero_grad()
+        torch.autograd.backward([loss, x], [torch.ones_like(loss), -answer.grad], inputs=leaves)
+        optimizer.step()
         active = active[~finished & oracle.affordable(active)]
         if not len(active):
             break
-    return SearchResult(x=x, z=state.last, steps=steps, success=success)
+    return last_x, last_z
 
 
 def errs(logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -140,26 +119,3 @@ def errs(logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
 def sees(logits: Tensor, y: Tensor, probability: float = 0.0) -> Tensor:
     """(n,) bool: `y` is the most probable class, with at least this probability."""
     return (logits.argmax(1) == y) & (logits.softmax(1).gather(1, y[:, None])[:, 0] >= probability)
-
-
-class _State:
-    """Latents and noise with Adam's moments. Each sample has its own, so results do not depend on the batch."""
-
-    def __init__(self, z: Tensor, tau: Tensor | None) -> None:
-        self.last = z.clone()
-        """(n, latent): the latents of the last inputs that the model evaluated."""
-        self.values = [z] if tau is None else [z, tau]
-        self.moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in self.values]
-
-    def leaves(self, rows: Tensor) -> list[Tensor]:
-        """The values at `rows` as leaves of the gradient."""
-        self.last[rows] = self.values[0][rows]
-        return [value[rows].requires_grad_() for value in self.values]
-
-    def step(self, rows: Tensor, grads: tuple[Tensor, ...], rate: float, number: int) -> None:
-        """One step of Adam (Kingma & Ba 2015) down the gradients."""
-        for value, (first, second), grad in zip(self.values, self.moments, grads, strict=True):
-            first[rows] = BETAS[0] * first[rows] + (1 - BETAS[0]) * grad
-            second[rows] = BETAS[1] * second[rows] + (1 - BETAS[1]) * grad.square()
-            size = (second[rows] / (1 - BETAS[1] ** number)).sqrt() + TINY
-            value[rows] -= rate * first[rows] / (1 - BETAS[0] ** number) / size
