@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell.core import stored
 from brinell.core.domain import Domain
@@ -64,16 +64,20 @@ class GenerativeModel:
     request: TrainGeneratorRequest
     facts: GeneratorFacts
 
+    @property
+    def networks(self) -> nn.ModuleDict:
+        """Both networks, as the file names their weights."""
+        return nn.ModuleDict({"generator": self.generator, "classifier": self.classifier})
+
     def save(self, path: Path) -> None:
         """Write the file whole, in float16: half the size, and drawings that differ by less than a level of 8-bit pictures."""
         tensors = {
-            f"{part}.{name}": value.detach().cpu().contiguous().to(torch.float16 if value.is_floating_point() else value.dtype)
-            for part, module in (("generator", self.generator), ("classifier", self.classifier))
-            for name, value in module.state_dict().items()
+            name: (value.half() if value.is_floating_point() else value).detach().cpu().contiguous()
+            for name, value in self.networks.state_dict().items()
         }
         header = {
             "format": FORMAT,
-            "domain": {name: getattr(self.domain, name) for name in ("kind", "shape", "low", "high", "levels")},
+            "domain": self.domain.to_json(),
             "classes": list(self.classes),
             "request": self.request.model_dump(mode="json"),
             "facts": self.facts.model_dump(),
@@ -84,17 +88,12 @@ class GenerativeModel:
     def digest(self) -> str:
         """A hash of all that its drawings and answers depend on."""
         hashed = hashlib.blake2b(f"{FORMAT} {self.domain.text()}".encode(), digest_size=16)
-        for module in (self.generator, self.classifier):
-            for name, value in module.state_dict().items():
-                hashed.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+        for name, value in self.networks.state_dict().items():
+            hashed.update(name.partition(".")[2].encode() + value.detach().cpu().contiguous().numpy().tobytes())
         return hashed.hexdigest()
 
     def check(self, domain: Domain, classes: int) -> None:
-        """Refuse data of another space.
-
-        Raises:
-            RequestError: other shapes, bounds, or number of classes.
-        """
+        """Refuse data of other shapes, bounds, or number of classes."""
         if domain.text() != self.domain.text() or classes != len(self.classes):
             raise RequestError(
                 f"the generator draws {self.domain.kind}s of shape {self.domain.shape} in {len(self.classes)} classes, and the "
@@ -103,11 +102,7 @@ class GenerativeModel:
 
 
 def load(path: Path) -> GenerativeModel:
-    """The generator that `GenerativeModel.save` wrote, in evaluation mode.
-
-    Raises:
-        RequestError: no such file, not one of ours, damaged, or of another version.
-    """
+    """The generator that `GenerativeModel.save` wrote, in evaluation mode."""
     if not path.is_file():
         raise RequestError(f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one")
     try:
@@ -130,19 +125,18 @@ def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:
     """The networks of a file, with their weights."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
-    space = header.domain
-    low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (space.low, space.high))
-    domain = Domain(kind=space.kind, shape=tuple(space.shape), low=low, high=high, levels=space.levels)
+    domain, classes, facts = Domain.from_json(header.domain.model_dump()), tuple(header.classes), header.facts
     if problem := fits(domain):
         raise ValueError(problem)
-    classes, facts = tuple(header.classes), header.facts
     with torch.device("meta"):  # no more is allocated than the file holds
-        generator = Generator(domain, len(classes), latent=facts.latent, width=facts.width)
-        classifier = Classifier(domain, len(classes), width=facts.width)
-    for part, module in (("generator", generator), ("classifier", classifier)):
-        part_tensors = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
-        module.load_state_dict({name: v.float() if v.is_floating_point() else v for name, v in part_tensors.items()}, assign=True)
-        module.eval().requires_grad_(False)
-    return GenerativeModel(
-        generator=generator, classifier=classifier, domain=domain, classes=classes, request=header.request, facts=facts
-    )
+        model = GenerativeModel(
+            generator=Generator(domain, len(classes), latent=facts.latent, width=facts.width),
+            classifier=Classifier(domain, len(classes), width=facts.width),
+            domain=domain,
+            classes=classes,
+            request=header.request,
+            facts=facts,
+        )
+    state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    model.networks.eval().requires_grad_(False).load_state_dict(state, assign=True)
+    return model
