@@ -58,16 +58,12 @@ def norm_text(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return tuple(norm_text(element) for element in value)
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number and not isinstance(value, str | Path):
-        raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
-    text = (
-        short(value if isinstance(value, int | float) else value.item()).removesuffix(".0") if is_number else str(value).strip()
-    )
+    text = f"{value:g}" if is_number else str(value).strip()
     if ":" in text:
         return text
     name = re.sub(r"[-_]", "", text.lower()).replace("∞", "inf")
     norm = NORMS.get(name) or NORMS.get(name.removeprefix("l"))
-    if is_number and norm is None:
+    if norm is None and (is_number or not isinstance(value, str | Path)):
         raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
     return norm or text.lower()
 
