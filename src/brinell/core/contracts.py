@@ -10,13 +10,20 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import torch
 from torch import Tensor, nn
 
-from brinell.core.data import DataInfo, Dataset, Remark
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.data import DataInfo as DataInfo
+from brinell.core.data import Dataset as Dataset
+from brinell.core.data import Remark as Remark
+from brinell.core.domain import KINDS as KINDS
+from brinell.core.domain import Domain as Domain
+from brinell.core.domain import Kind as Kind
 from brinell.core.errors import ContractError
-from brinell.core.model import Access, Model
-from brinell.core.oracle import Batch, Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance, Threat
+from brinell.core.model import Access as Access
+from brinell.core.model import Model as Model
+from brinell.core.oracle import Batch as Batch
+from brinell.core.oracle import Oracle as Oracle
+from brinell.core.streams import Streams as Streams
+from brinell.core.threat import Distance as Distance
+from brinell.core.threat import Threat as Threat
 
 Family = Literal["minimal", "budgeted"]
 """minimal: one run finds how close the nearest adversarial input is. budgeted: a run searches within one budget."""
@@ -293,41 +300,3 @@ def check_complete(contract: type[Any], candidate: Any) -> Any:
         info = " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)" * ("info" in missing)
         raise ContractError(f"{type(candidate).__name__} is no {contract.__name__}: it lacks {', '.join(missing)}{info}")
     return candidate
-
-
-__all__ = [
-    "Access",
-    "Attack",
-    "Batch",
-    "BringsData",
-    "ChoosesData",
-    "DataInfo",
-    "Dataset",
-    "Defence",
-    "Detector",
-    "Distance",
-    "Distortion",
-    "Domain",
-    "Explainer",
-    "Extras",
-    "BringsSurrogates",
-    "FollowsSurrogates",
-    "Family",
-    "GradientDistortion",
-    "KINDS",
-    "Kind",
-    "LooksBeyond",
-    "Model",
-    "Network",
-    "OpensModel",
-    "Oracle",
-    "PerturbsWeights",
-    "Remark",
-    "Streams",
-    "Suspicion",
-    "Threat",
-    "TriesInputs",
-    "check_complete",
-    "follows_surrogates",
-    "reach_of",
-]

@@ -6,8 +6,6 @@ ACTING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that move a cursor, change colours, reverse the order of writing or are not to be seen."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "|")
 """With these a cell begins that a spreadsheet calculates."""
-JOINER = "\u2060"
-"""Keeps what is before and after it on one line of a page; a terminal has no use for it."""
 
 
 def printable(text: str) -> str:

@@ -164,6 +164,3 @@ class PatchGrid:
         sentinel = torch.zeros(len(selection), 1, dtype=torch.bool, device=selection.device)
         over = torch.cat([selection, sentinel], 1)[:, self.covers.to(selection.device)].any(2)
         return over[:, None].expand(-1, self.channels, -1).reshape(len(selection), *self.shape)
-
-
-__all__ = ["AXES", "PatchGrid", "sides"]

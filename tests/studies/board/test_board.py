@@ -4,6 +4,8 @@ import csv
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.studies.board.arrangement import Figures, arrange
 from brinell.studies.board.examination import examine
+from brinell.studies.board.run import SIDE_BY_SIDE
 from runs import ATTACKS, EPS
 
 
@@ -85,6 +88,17 @@ def test_a_board_made_again_writes_what_is_new(runs, tmp_path):
     brinell.board(str(folder), level="rows", out=site)
     after = pages(site)
     assert {name: text for name, text in after.items() if name[0] != "."} == {n: t for n, t in before.items() if n[0] != "."}
+
+
+@pytest.mark.slow
+def test_a_script_runs_once(runs, tmp_path):
+    """Many runs are verified by several processes, none of which runs the script that called the board."""
+    for number in range(SIDE_BY_SIDE):
+        copy(runs / "m0", tmp_path / "runs" / str(number))
+    script = tmp_path / "script.py"
+    script.write_text("import brinell\nprint('begun')\nprint(brinell.board('runs', level='rows', out='site').models)\n")
+    answer = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["begun", str(SIDE_BY_SIDE)], answer.stderr
 
 
 def test_random_forgeries_are_refused(runs, tmp_path):

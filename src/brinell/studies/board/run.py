@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from brinell.core.errors import RequestError, option
@@ -142,7 +144,13 @@ def _examine_new(paths: Sequence[Path], level: str, trust: str | None) -> Iterat
         yield from zip(paths, map(examine, *arguments), strict=True)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from zip(paths, pool.map(examine, *arguments, chunksize=4), strict=True)
+        # A process starts when work is handed to it, and would run the script of the user that is the main module.
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            outcomes = pool.map(examine, *arguments, chunksize=4)
+        finally:
+            sys.modules["__main__"] = main
+        yield from zip(paths, outcomes, strict=True)
 
 
 def _key(value: Any) -> str:
