@@ -21,7 +21,6 @@ def test_limits_by_hand():
     assert limits[c.LABEL].tolist() == [0.5, 1, 2, 0]
     assert 0.2999 < limits[c.INTERPOLATION][0] < 0.3 and np.isinf(limits[c.INTERPOLATION][2])
     assert c.sample_budgets(limits).tolist() == [limits[c.INTERPOLATION][0], 0.4, 0.4, 0]
-    assert list(c.select_limits(limits, [c.PERCEPTION, c.LABEL])) == [c.LABEL, c.PERCEPTION]
 
 
 def test_a_common_eps_may_break_only_on_the_allowed_share():

@@ -63,10 +63,13 @@ def test_recommendations_follow_from_all_pairs(tmp_path):
         assert (result.n, result.request.allow, len(result.classes)) == (15, allow, 3)
         for norm in DISTANCES:
             check_norm(result, norm, x, y, (z, w), allow)
-        for heat in result.heat:
+        for recommended in result.norms:
             for a in range(3):
                 for b in range(3):
                     pairs = [
-                        DISTANCES[heat.norm](x[i], x[j]) for i in np.flatnonzero(y == a) for j in np.flatnonzero(y == b) if i != j
+                        DISTANCES[recommended.norm](x[i], x[j])
+                        for i in np.flatnonzero(y == a)
+                        for j in np.flatnonzero(y == b)
+                        if i != j
                     ]
-                    assert heat.means[a][b] == pytest.approx(np.mean(pairs), rel=1e-3), (heat.norm, a, b)
+                    assert recommended.means[a][b] == pytest.approx(np.mean(pairs), rel=1e-3)

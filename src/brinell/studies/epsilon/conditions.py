@@ -6,7 +6,7 @@ sample of another class, the balls around samples of two classes do not meet, so
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -70,8 +70,3 @@ def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float, i
         members = groups == group
         eps[members], _ = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer)
     return eps
-
-
-def select_limits(limits: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """Limits of the named conditions, in the order of `CONDITIONS`."""
-    return {name: limits[name] for name in CONDITIONS if name in names and name in limits}

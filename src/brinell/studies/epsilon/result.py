@@ -1,6 +1,6 @@
 """Rows of `brinell epsilon`, the recommended budgets that follow from them, and the report.
 
-arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN without a pair
+arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN without a pair; of each norm
 arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample of each of the first classes
 """
 
@@ -41,7 +41,6 @@ from brinell.studies.epsilon import EpsilonRequest, conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.result import Folder, FolderResult
 
-NORMS = ("linf", "l2", "l1", "l0")
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
 USUAL = {
     "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
@@ -102,14 +101,6 @@ class EpsilonFacts(Facts):
     """Facts that make budgets wrong, by code."""
 
 
-class Heat(Result):
-    """Mean distances between classes in one norm."""
-
-    norm: str
-    means: list[list[float | None]]
-    """Means by class of the row and class of the column; null without a pair."""
-
-
 class ClassBudget(Result):
     """The recommended eps of a class or of all samples, and its distances; null without a limit or a neighbour."""
 
@@ -155,6 +146,8 @@ class NormRecommendation(Result):
     """One eps for each class."""
     per_sample: list[float | None]
     """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
+    means: list[list[float | None]] = Field(repr=False)
+    """Mean distances by class of the row and class of the column; null without a pair."""
 
 
 class EpsilonResult(FolderResult):
@@ -164,8 +157,6 @@ class EpsilonResult(FolderResult):
     facts: EpsilonFacts
     n: int
     """Number of samples."""
-    heat: list[Heat]
-    """Mean distances between classes."""
     norms: list[NormRecommendation]
     """Recommendations by norm."""
 
@@ -175,6 +166,14 @@ class EpsilonResult(FolderResult):
         shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
         curves = [_curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain)) for norm in self.norms]
         title = "Share of the samples on which each condition breaks"
+        rows = [
+            (
+                *(distance(norm.norm), _limit(norm.audit), norm.unnoticed, _limit(norm.overall.sound)),
+                *(REASONS[norm.overall.sound_reason], ", ".join(norm.sound_budgets) or None),
+            )
+            for norm in self.norms
+        ]
+        columns = ("norm", "audit up to", "unnoticed up to", "by distance up to", "limited by", "usual budgets")
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
@@ -183,11 +182,11 @@ class EpsilonResult(FolderResult):
             sentences=list(self._sentences()),
             blocks=[
                 replace(curves[0], title=title),
-                self._budgets(),
+                Table(title="Budgets by norm", columns=columns, rows=rows, name="budgets", terminal=True),
                 *([Figures(title=f"{title}, other norms", figures=curves[1:])] if curves[1:] else []),
                 *self._outlines(domain),
                 *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
-                *(self._means(heat) for heat in sorted(self.heat, key=lambda heat: heat.norm != "l2")),
+                *map(self._means, self.norms),
                 Prose(title="Method", sentences=list(self._method())),
             ],
             notes=[Note(code, "note" if code == "duplicates" else "warn", text) for code, text in self.facts.notes.items()],
@@ -237,22 +236,6 @@ class EpsilonResult(FolderResult):
                 f"brinell review {spec} --out answers",
             )
 
-    def _budgets(self) -> Table:
-        """Budgets by norm."""
-        rows = [
-            (
-                distance(norm.norm),
-                _limit(norm.audit),
-                norm.unnoticed,
-                _limit(norm.overall.sound),
-                REASONS[norm.overall.sound_reason],
-                ", ".join(norm.sound_budgets) or None,
-            )
-            for norm in self.norms
-        ]
-        columns = ("norm", "audit up to", "unnoticed up to", "by distance up to", "limited by", "usual budgets")
-        return Table(title="Budgets by norm", columns=columns, rows=rows, name="budgets", terminal=True)
-
     def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
         """Budgets and distances by class."""
         lowest, first, middle, third, highest = map(_text, norm.per_sample)
@@ -279,17 +262,17 @@ class EpsilonResult(FolderResult):
             folded=folded,
         )
 
-    def _means(self, heat: Heat) -> Table:
+    def _means(self, norm: NormRecommendation) -> Table:
         """Mean distances between classes."""
-        names = [self._name(label) for label in range(len(heat.means))]
+        names = [self._name(label) for label in range(len(norm.means))]
         most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
-        source = "all pairs of samples" if heat.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
+        source = "all pairs of samples" if norm.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
         return Table(
-            title=f"Mean distance between classes, {distance(heat.norm)}",
+            title=f"Mean distance between classes, {distance(norm.norm)}",
             columns=("class", *names),
-            rows=[(name, *values) for name, values in zip(names, heat.means, strict=True)],
+            rows=[(name, *values) for name, values in zip(names, norm.means, strict=True)],
             text=f"Over {source}.",
-            name=f"distances-{heat.norm}",
+            name=f"distances-{norm.norm}",
             folded=True,
             page=len(names) <= MOST_CLASSES,
         )
@@ -311,20 +294,21 @@ class EpsilonResult(FolderResult):
 
     def _outlines(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
         """The outline of another class, added to a sample of each class at several budgets."""
-        if self.norms[0].norm != "linf" or len(self.norms[0].per_class) < 2:
+        first = self.norms[0]
+        if first.norm != "linf" or len(first.per_class) < 2:
             return
-        content = read_arrays(Path(self.folder) / OUTLINES)
-        names = [self._name(label) for label in content["labels"].tolist()]
-        budgets, changed = outlines(content, domain, self.norms[0].overall)
+        content, budgets = read_arrays(Path(self.folder) / OUTLINES), _drawn(first.overall, domain)
+        x, names = content["x"], [self._name(label) for label in content["labels"].tolist()]
         low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        changed = {f"eps {_text(eps)}": _outlined(x, domain, eps) for eps in budgets}
         examples = []
         for number, name in enumerate(names):
             second = (number + 1) % len(names)
-            arrays = [content["x"][number], content["x"][second], *changed[number]]
-            captions = [f"x₀: {name}", f"x₁: {names[second]}", *(f"eps {_text(eps)}" for eps in budgets)]
+            shown = {f"x₀: {name}": x[number], f"x₁: {names[second]}": x[second]}
+            shown |= {caption: arrays[number] for caption, arrays in changed.items()}
             pictures = [
                 Picture(picture(array, domain["kind"], low, high, title=f"{name}, {caption}"), caption)
-                for array, caption in zip(arrays, captions, strict=True)
+                for caption, array in shown.items()
             ]
             examples.append(Example(pictures=pictures, caption=""))
         yield Gallery(
@@ -384,22 +368,19 @@ def limits_of(table: Distances, norm: str) -> dict[str, Array]:
 def summarise(folder: Folder[Distances]) -> EpsilonResult:
     """All recommendations of a folder, from its rows."""
     arrays, norms = read_arrays(folder.path / MEANS), folder.request.norm
-    return EpsilonResult(
-        **folder.head(),
-        n=len(folder.rows) // len(norms),
-        heat=[Heat(norm=norm, means=[[_finite(value) for value in row] for row in arrays[norm].tolist()]) for norm in NORMS],
-        norms=[_recommend(folder, norm) for norm in norms],
-    )
+    recommended = [_recommend(folder, norm, arrays[norm].tolist()) for norm in norms]
+    return EpsilonResult(**folder.head(), n=len(folder.rows) // len(norms), norms=recommended)
 
 
-def _recommend(folder: Folder[Distances], norm: str) -> NormRecommendation:
+def _recommend(folder: Folder[Distances], norm: str, means: list[list[float]]) -> NormRecommendation:
     """Recommend eps for the data set, each class and each sample in one norm."""
     table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
     allow, every = folder.request.allow, np.ones(len(table), bool)
     overall = _class_budget(None, table, limits, every, allow)
     outline = _find_outline(folder, overall) if norm == "linf" else None
     audit = overall.sound if outline is None else outline
-    unnoticed, _ = conditions.common_budget(conditions.select_limits(limits, [PERCEPTION]), allow, norm == "l0")
+    unnoticed, _ = conditions.common_budget(_only(limits, PERCEPTION), allow, norm == "l0")
+    usual = _usual(norm, folder.manifest["data"]["domain"])
     quantiles = np.quantile(conditions.sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
     return NormRecommendation(
         norm=norm,
@@ -407,21 +388,22 @@ def _recommend(folder: Folder[Distances], norm: str) -> NormRecommendation:
         unnoticed=_finite(unnoticed),
         outline=outline,
         audit=audit,
-        sound_budgets=[
-            text for text, eps in _usual(norm, folder.manifest["data"]["domain"]).items() if audit is None or eps <= audit
-        ],
+        sound_budgets=[text for text, eps in usual.items() if audit is None or eps <= audit],
         per_class=[_class_budget(k, table, limits, table.label == k, allow) for k in np.unique(table.label).tolist()],
         per_sample=[_finite(eps) for eps in quantiles.tolist()],
+        means=[[_finite(value) for value in row] for row in means],
     )
+
+
+def _only(limits: Mapping[str, Array], *names: str) -> dict[str, Array]:
+    return {name: limit for name, limit in limits.items() if name in names}
 
 
 def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float) -> ClassBudget:
     """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
-    own = {name: limit[members] for name, limit in limits.items()}
-    visible = conditions.select_limits(own, [LABEL, INTERPOLATION])
-    (eps, reason), (sound, sound_reason) = (
-        conditions.common_budget(some, allow, table.norm[0] == "l0") for some in (own, visible)
-    )
+    own, integer = {name: limit[members] for name, limit in limits.items()}, table.norm[0] == "l0"
+    eps, reason = conditions.common_budget(own, allow, integer)
+    sound, sound_reason = conditions.common_budget(_only(own, LABEL, INTERPOLATION), allow, integer)
     other, same, trained = table.other[members], table.same[members], table.train_other[members]
     return ClassBudget(
         class_=label,
@@ -438,17 +420,18 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
     )
 
 
-def outlines(
-    content: Mapping[str, Array], domain: Mapping[str, Any], overall: ClassBudget
-) -> tuple[list[float], list[list[Array]]]:
-    """Budgets in Linf, and for each class its first sample with the outline of the next class at each of them."""
-    x, shape = np.asarray(content["x"], np.float32), (-1, *[1] * (len(domain["shape"]) - 1))
+def _drawn(overall: ClassBudget, domain: Mapping[str, Any]) -> list[float]:
+    """Budgets of the outlines in Linf."""
+    span = float(np.max(np.subtract(domain["high"], domain["low"])))
+    return sorted({eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps})
+
+
+def _outlined(x: Array, domain: Mapping[str, Any], eps: float) -> Array:
+    """Samples (k, *shape) with the outline of the next one."""
     low, high = (np.asarray(domain[end], np.float32) for end in ("low", "high"))
-    low, high = (bound.reshape(shape) if bound.ndim else bound for bound in (low, high))
-    span = float((high - low).max())
-    budgets = sorted({eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps})
+    low, high = (bound.reshape(-1, *[1] * (x.ndim - 2)) if bound.ndim else bound for bound in (low, high))
     signs = np.sign(np.roll(x, -1, axis=0) - low.min())  # the lower bound may differ from 0
-    return budgets, [[np.clip(base + eps * sign, low, high) for eps in budgets] for base, sign in zip(x, signs, strict=True)]
+    return np.asarray(np.clip(x + eps * signs, low, high))
 
 
 def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | None:
@@ -456,14 +439,13 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
 
     Returns None if the sound budget of Linf is smaller, or if L2 was not measured.
     """
-    content = read_arrays(folder.path / OUTLINES)
-    if "l2" not in folder.request.norm or not overall.sound or len(content["x"]) < 2:
+    x, domain = read_arrays(folder.path / OUTLINES)["x"], folder.manifest["data"]["domain"]
+    if "l2" not in folder.request.norm or not overall.sound or len(x) < 2:
         return None
-    visible = conditions.select_limits(limits_of(folder.rows, "l2"), [LABEL, INTERPOLATION])
+    visible = _only(limits_of(folder.rows, "l2"), LABEL, INTERPOLATION)
     within, _ = conditions.common_budget(visible, folder.request.allow)
-    budgets, changed = outlines(content, folder.manifest["data"]["domain"], overall)
-    gaps = np.asarray(changed, np.float64) - content["x"][:, None]
-    slopes = np.linalg.norm(gaps.reshape(len(gaps), len(budgets), -1), axis=2) / budgets
+    changes = {eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)}
+    slopes = np.array([np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps for eps, change in changes.items()])
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
     return eps if within and eps < overall.sound else None
 

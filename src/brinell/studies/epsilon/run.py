@@ -1,7 +1,7 @@
 """Distances of each sample to its nearest neighbours, means between classes, and the largest changes that go unnoticed."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.folder import verb_of
 from brinell.studies.epsilon import EpsilonRequest, perception
-from brinell.studies.epsilon.result import MEANS, NORMS, OUTLINES, Distances, EpsilonFacts, Evidence
+from brinell.studies.epsilon.result import MEANS, OUTLINES, Distances, EpsilonFacts, Evidence
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.review import STUDY as REVIEW
 from brinell.studies.review.result import ReviewResult
@@ -170,16 +170,16 @@ def pieces(plan: EpsilonPlan, call: Call) -> list[Piece]:
     search = Search(plan, call.request)
     return [
         *(Piece(name=f"nearest neighbours in {norm}", make=partial(search.measure, norm)) for norm in call.request.norm),
-        Piece(name="mean distances between classes", make=partial(write_means, plan), files=(MEANS,)),
+        Piece(name="mean distances between classes", make=partial(write_means, plan, call.request.norm), files=(MEANS,)),
         Piece(name="outlines of classes", make=partial(write_outlines, plan), files=(OUTLINES,)),
     ]
 
 
-def write_means(plan: EpsilonPlan) -> None:
+def write_means(plan: EpsilonPlan, norms: Sequence[str]) -> None:
     """Write the mean distances between classes: in L2 over all pairs of distinct samples, else over those of the subset."""
     x, labels = plan.points.x, plan.points.labels
     classes = max(len(plan.dataset.classes), int(labels.max()) + 1)
-    positions = {norm: plan.points.distinct if norm == "l2" else plan.subset for norm in NORMS}
+    positions = {norm: plan.points.distinct if norm == "l2" else plan.subset for norm in norms}
     means = {norm: class_means(x[torch.from_numpy(index)], labels[index], classes, norm) for norm, index in positions.items()}
     write_arrays(plan.folder / MEANS, means)
 
