@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
+from brinell.store import rows
 from brinell.studies.epsilon import conditions as c
 from brinell.studies.epsilon.perception import largest_unnoticed, psnr, random_change, ssim
+from brinell.studies.epsilon.result import Distances, limits_of
 
 OTHER_CLASS, SAME_CLASS = np.array([1.0, 2.0, 4.0, 0.0]), np.array([0.3, 3.0, np.inf, 1.0])
 IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)
 
 
 def test_limits_by_hand():
-    limits = c.limits(other_class=OTHER_CLASS, same_class=SAME_CLASS, unnoticed=np.array([5.0, 0.4, 0.4, 0.4]))
+    table = {"norm": "l2", "sample_id": np.arange(4), "label": 0, "unnoticed": np.array([5.0, 0.4, 0.4, 0.4])}
+    limits = limits_of(rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table), "l2")
     assert limits[c.LABEL].tolist() == [0.5, 1, 2, 0]
     assert 0.2999 < limits[c.INTERPOLATION][0] < 0.3 and np.isinf(limits[c.INTERPOLATION][2])
     assert c.sample_budgets(limits).tolist() == [limits[c.INTERPOLATION][0], 0.4, 0.4, 0]

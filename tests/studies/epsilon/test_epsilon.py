@@ -23,11 +23,9 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import from_arrays
 from brinell.engine.request import Request
-from brinell.store import parquet
 from brinell.store.files import read_arrays
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.epsilon import STUDY
-from brinell.studies.epsilon.result import Distances
 from brinell.studies.register import write_page
 
 LINE = Domain(kind="vector", shape=(2,))
@@ -61,8 +59,6 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     assert result.report().sentences[0] == "Linf: audit up to 0.0706."
     assert linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) and linf.per_class[1].reason == "label"
     assert linf.overall.other_least == pytest.approx(0.3)
-    rows = parquet.load_rows(Distances, tmp_path / "a" / "rows.parquet")
-    assert rows.other_at[rows.norm == "linf"].tolist() == [2, 2, 1, 1]
 
 
 def test_bad_data_get_notes(tmp_path):

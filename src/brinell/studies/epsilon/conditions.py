@@ -21,16 +21,6 @@ PERCEPTION = "perception"
 CONDITIONS = (LABEL, INTERPOLATION, PERCEPTION)
 
 
-def limits(*, other_class: Array, same_class: Array, unnoticed: Array | None = None) -> dict[str, Array]:
-    """Largest eps (n,) that keeps each condition, for each sample; infinite without a limit.
-
-    `other_class` and `same_class` (n,) are distances to the nearest sample, `unnoticed` (n,) is the largest eps without notice.
-    """
-    below = np.asarray(same_class, np.float64) * (1 - 1e-6)  # strictly below the distance
-    perceived = {} if unnoticed is None else {PERCEPTION: np.asarray(unnoticed, np.float64)}
-    return {LABEL: np.asarray(other_class, np.float64) / 2, INTERPOLATION: below, **perceived}
-
-
 def sample_budgets(limits: Mapping[str, Array]) -> Array:
     """Budget (n,) of each sample."""
     return np.asarray(np.stack(list(limits.values())).min(0))

@@ -20,20 +20,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.manifest import Content, Count, Facts, TableOf
 from brinell.reports.numbers import counted, distance, short
 from brinell.reports.pictures import picture
-from brinell.reports.values import (
-    Curve,
-    Example,
-    Figures,
-    Gallery,
-    Note,
-    Percent,
-    Picture,
-    Prose,
-    Report,
-    Series,
-    Step,
-    Table,
-)
+from brinell.reports.values import Curve, Example, Figures, Gallery, Note, Percent, Picture, Report, Series, Step, Table
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS
@@ -66,9 +53,7 @@ class Distances:
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "true class")
     same: Array = column("float64", "distance to the nearest different sample of the class; infinite without one")
-    same_at: Array = column("int64", "its position in the data; -1 without one")
     other: Array = column("float64", "distance to the nearest sample of another class; infinite without one")
-    other_at: Array = column("int64", "its position in the data; -1 without one")
     train_same: Array = column("float64", "distance to the nearest training sample of the class", null=True)
     train_other: Array = column("float64", "distance to the nearest training sample of another class", null=True)
     unnoticed: Array = column("float64", "largest eps whose change goes unnoticed", null=True)
@@ -182,12 +167,11 @@ class EpsilonResult(FolderResult):
             sentences=list(self._sentences()),
             blocks=[
                 replace(curves[0], title=title),
-                Table(title="Budgets by norm", columns=columns, rows=rows, name="budgets", terminal=True),
+                Table(title="Budgets by norm", columns=columns, rows=rows, text=self._method(), name="budgets", terminal=True),
                 *([Figures(title=f"{title}, other norms", figures=curves[1:])] if curves[1:] else []),
                 *self._outlines(domain),
                 *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
                 *map(self._means, self.norms),
-                Prose(title="Method", sentences=list(self._method())),
             ],
             notes=[Note(code, "note" if code == "duplicates" else "warn", text) for code, text in self.facts.notes.items()],
             steps=list(self._steps()),
@@ -277,17 +261,18 @@ class EpsilonResult(FolderResult):
             page=len(names) <= MOST_CLASSES,
         )
 
-    def _method(self) -> Iterator[str]:
+    def _method(self) -> str:
         """How each condition is measured."""
-        yield (
+        texts = [
             "Label constancy: eps is at most half of the distance to the nearest sample of another class, so that the balls "
             "around samples of different classes never meet. Interpolation: eps is below the distance to the nearest different "
             "sample of the class. Training data count; samples outside the data may be nearer."
-        )
+        ]
         for norm, entry in self.facts.evidence.items():
             noise = f"random changes of {entry.n} samples keep SSIM {self.request.ssim:g} and PSNR {self.request.psnr:g} dB"
             people = f"half of {entry.n} answers of people notice changes of this size"
-            yield f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}."
+            texts.append(f"Perceptibility in {distance(norm)}: {people if entry.by == 'people' else noise}.")
+        return " ".join(texts)
 
     def _name(self, label: int | None) -> str:
         return "all samples" if label is None else class_name(self.classes, label)
@@ -356,13 +341,15 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
 
 
 def limits_of(table: Distances, norm: str) -> dict[str, Array]:
-    """Limits (n,) of eps in a norm by condition, for each sample; training samples count as neighbours."""
+    """Largest eps (n,) in a norm that keeps each condition, for each sample, infinite without a limit.
+
+    Training samples count as neighbours.
+    """
     table = rows.take(table, table.norm == norm)
-    return conditions.limits(
-        other_class=np.minimum(table.other, np.ma.filled(table.train_other, np.inf)),
-        same_class=np.minimum(table.same, np.ma.filled(table.train_same, np.inf)),
-        unnoticed=None if np.ma.getmaskarray(table.unnoticed).any() else np.asarray(table.unnoticed),
-    )
+    other = np.minimum(table.other, np.ma.filled(table.train_other, np.inf))
+    same = np.minimum(table.same, np.ma.filled(table.train_same, np.inf))
+    limits = {LABEL: other / 2, INTERPOLATION: same * (1 - 1e-6)}  # strictly below the distance
+    return limits if np.ma.getmaskarray(table.unnoticed).any() else limits | {PERCEPTION: np.asarray(table.unnoticed)}
 
 
 def summarise(folder: Folder[Distances]) -> EpsilonResult:
@@ -404,7 +391,7 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
     own, integer = {name: limit[members] for name, limit in limits.items()}, table.norm[0] == "l0"
     eps, reason = conditions.common_budget(own, allow, integer)
     sound, sound_reason = conditions.common_budget(_only(own, LABEL, INTERPOLATION), allow, integer)
-    other, same, trained = table.other[members], table.same[members], table.train_other[members]
+    other, same = table.other[members], table.same[members]
     return ClassBudget(
         class_=label,
         n=len(other),
@@ -416,7 +403,7 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
         other_median=_finite(float(np.median(other))),
         same_median=_finite(float(np.median(same))),
         nearer_other=float((other < same).mean()),
-        train_least=_finite(float(np.ma.filled(trained, np.inf).min())),
+        train_least=_finite(float(np.ma.filled(table.train_other[members], np.inf).min())),
     )
 
 

@@ -239,9 +239,6 @@ class Search:
         for prefix in self.references:
             near = self.nearest(norm, prefix)
             columns |= {f"{prefix}same": near.same_class[kind] * scale, f"{prefix}other": near.other_class[kind] * scale}
-            if not prefix:
-                ids = np.append(self.plan.ids[points.distinct], -1)  # position -1 has none
-                columns |= {"same_at": ids[near.same_at][kind], "other_at": ids[near.other_at][kind]}
         if norm in self.plan.facts.evidence:
             columns["unnoticed"] = self._unnoticed(norm)
         return rows.build(Distances, len(kind), norm=norm, sample_id=self.plan.ids, label=points.labels, **columns)
