@@ -260,7 +260,7 @@ def _in_memory(
     for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
         spec = settings.get("data") or _data_of(study, settings)
         models = models_of(settings[name], datasets.get("data"), spec, **preparation)
-        is_sequence = study.takes_several(name)
+        is_sequence = get_origin(study.fields()[name].annotation) is tuple
         if len(models) > 1 and not is_sequence:
             raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
         settings[name] = specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]

@@ -10,7 +10,8 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array, column
 from brinell.reports.numbers import percent
 from brinell.reports.values import Report, Table
-from brinell.studies.result import Folder, FolderResult
+from brinell.store.table import Folder
+from brinell.studies.result import FolderResult
 
 from . import TallyRequest
 

@@ -16,11 +16,27 @@ ROWS = "rows.parquet"
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(Generic[Rows]):
-    """The content of a folder: its manifest and its rows."""
+    """The content of a folder."""
 
     path: Path
     manifest: Mapping[str, Any]
     rows: Rows
+    request: Any = None
+    """An instance of the study's request, where the study opens the folder."""
+    facts: Any = None
+    """An instance of the study's facts; None for a study without facts."""
+
+    def head(self) -> dict[str, Any]:
+        """The fields that all results have."""
+        return {
+            "folder": str(self.path),
+            "data": self.manifest["data"]["name"],
+            "classes": list(self.manifest["data"]["classes"]),
+            "models": [model["name"] for model in self.manifest["models"]],
+            "seconds": float(self.manifest["seconds"]),
+            "request": self.request,
+            **({} if self.facts is None else {"facts": self.facts}),
+        }
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ def carry_out(call: Call) -> Any:
             return run(replace(call, begin=partial(_begin, call, folders)))
         except Exception as error:
             changes, text = _other_way(call, error)
-            if not changes or not _can_go_on(call, folders):
+            can_go_on = not folders or call.study.resume or call.study.output is not Output.FOLDER
+            if not changes or not can_go_on:
                 if not isinstance(error, BrinellError) and text:
                     raise MemoryShortError(text) from error
                 raise
@@ -78,8 +79,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _can_go_on(call: Call, folders: list[Path]) -> bool:
-    """True if a call can be carried out again: nothing is written yet, or it can be resumed."""
-    return not folders or bool(call.study.resume) or call.study.output is not Output.FOLDER

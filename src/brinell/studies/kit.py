@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 from brinell.engine.request import IN_MEMORY, BaseRequest
 
@@ -185,18 +185,10 @@ class Study:
         """The result of a folder, from its records alone."""
         if self.folder:
             return self.resolve(f"{self.folder}:open_result")(folder)
-        from brinell.studies.result import Folder
-
         content, facts = self.table().read(folder), self.resolve(self.result).model_fields.get("facts")
-        return self.resolve("result:summarise")(
-            Folder(
-                path=content.path,
-                manifest=content.manifest,
-                request=self.request.model_validate(content.manifest["request"]),
-                facts=None if facts is None else facts.annotation.model_validate(content.manifest["facts"]),
-                rows=content.rows,
-            )
-        )
+        request = self.request.model_validate(content.manifest["request"])
+        values = None if facts is None else facts.annotation.model_validate(content.manifest["facts"])
+        return self.resolve("result:summarise")(replace(content, request=request, facts=values))
 
     def write_page(self, folder: Path, *place: Path) -> Path:
         """Write page, tables and what else follows from the records again; returns the path of the page."""
@@ -235,10 +227,6 @@ class Study:
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""
         return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
-
-    def takes_several(self, setting: str) -> bool:
-        """True if a setting is a list."""
-        return get_origin(self.fields()[setting].annotation) is tuple
 
     def in_memory(self) -> tuple[str, ...]:
         """The settings in whose place Python may give an object."""

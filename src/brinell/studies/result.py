@@ -2,9 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
 from brinell.reports.values import Cell, Code, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
-
-Rows = TypeVar("Rows")
 
 
 class ReportedResult(Result):
@@ -34,31 +32,6 @@ class ReportedResult(Result):
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it."""
         yield from terminal.lines(self.report(), verbose=verbose)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Folder(Generic[Rows]):
-    """The content of a study's folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    request: Any
-    """An instance of the study's request."""
-    facts: Any
-    """An instance of the study's facts; None for a study without facts."""
-    rows: Rows
-
-    def head(self) -> dict[str, Any]:
-        """The fields that all results have."""
-        return {
-            "folder": str(self.path),
-            "data": self.manifest["data"]["name"],
-            "classes": list(self.manifest["data"]["classes"]),
-            "models": [model["name"] for model in self.manifest["models"]],
-            "seconds": float(self.manifest["seconds"]),
-            "request": self.request,
-            **({} if self.facts is None else {"facts": self.facts}),
-        }
 
 
 class FolderResult(ReportedResult, ClaimingResult):

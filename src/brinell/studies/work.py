@@ -3,7 +3,8 @@
 `kit` names this module and does not import it, since it needs torch.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -114,32 +115,26 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
     study, request = call.study, call.request
     plan: Plan = (study.function("make_plan") or open_plan)(call)
     table: Table[Any] = study.table()
-    digest = plan.dataset.digest()
-    facts, further = ({name: model_facts(model) for name, model in group.items()} for group in (plan.models, plan.more_models))
+    digest, data, derived_from = plan.dataset.digest(), request.data or plan.dataset.name, _named_folders(request, study.ignored)
+    facts = {} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}
+    models = {
+        key: [{"name": name, **model_facts(model)} for name, model in group.items()]
+        for key, group in (("models", plan.models), ("more_models", plan.more_models))
+    }
     hashed = content_hash(
         layout=table.layout.version,
         brinell=VERSION,
         request=request.model_dump(mode="json", exclude=set(study.ignored)),
         data=digest,
         ids=plan.ids.tolist(),
-        models=[[name, entry["digest"]] for name, entry in facts.items()],
-        more_models=[[name, entry["digest"]] for name, entry in further.items()],
+        models={key: [[entry["name"], entry["digest"]] for entry in entries] for key, entries in models.items()},
         identity=plan.identity,
-        derived_from=(derived_from := _named_folders(request, study.ignored)),
-        facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
+        derived_from=derived_from,
+        **facts,
     )
-    data = request.data or plan.dataset.name
-    job = Job(
-        table.layout,
-        call.folder(data),
-        request,
-        cell=hashed,
-        command=call.command,
-        ignored=study.ignored,
-    )
+    job = Job(table.layout, call.folder(data), request, cell=hashed, command=call.command, ignored=study.ignored)
 
     def work(maker: PieceMaker) -> None:
-        """Compute all pieces of the study, and write rows, manifest and page."""
         with ExitStack() as stack:
             ready, answer_facts = _ready(plan, maker, stack)
             pieces: list[Piece] = list((pieces_of or study.resolve("run:pieces"))(ready, call))
@@ -148,15 +143,12 @@ def carry_out(call: Call, pieces_of: Callable[[Any, Call], Sequence[Piece]] | No
             **provenance.start_record(request, call.command),
             **provenance.machine_facts(plan.device),
             "cell": hashed,
-            "data": provenance.data_facts(
-                request.data or plan.dataset.name, plan.dataset, digest, len(plan.ids), plan.selection.method
-            ),
-            "models": [{"name": name, **entry} for name, entry in facts.items()],
-            "more_models": [{"name": name, **entry} for name, entry in further.items()],
+            "data": provenance.data_facts(data, plan.dataset, digest, len(plan.ids), plan.selection.method),
+            **models,
             "derived_from": derived_from,
             **answer_facts,
             **plan.about,
-            **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
+            **facts,
             "finished": provenance.timestamp(),
             "seconds": seconds,
         }
@@ -181,20 +173,21 @@ def _named_folders(request: BaseRequest, ignored: Collection[str]) -> dict[str, 
 
 def _ready(plan: Plan, maker: PieceMaker, stack: ExitStack) -> tuple[Plan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
-    for model in (*plan.models.values(), *plan.more_models.values()):
+    groups = plan.models, plan.more_models
+    for model in itertools.chain(*(group.values() for group in groups)):
         stack.enter_context(model.info.session(plan.device))
 
-    def models(manifest: dict[str, Any]) -> Iterator[dict[str, Model]]:
-        """The models, and then the further ones, with logits as answers."""
-        for group in (plan.models, plan.more_models):
-            yield {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in group.items()}
+    def as_logits(manifest: dict[str, Any]) -> list[dict[str, Model]]:
+        return [
+            {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in group.items()}
+            for group in groups
+        ]
 
-    def settle() -> dict[str, Any]:
-        """Probe the kind of answers (logits, probabilities, labels) of each model."""
+    def probe() -> dict[str, Any]:
         manifest: dict[str, Any] = {}
-        list(models(manifest))
+        as_logits(manifest)
         return manifest
 
-    answer_facts = maker.make_once("answers", settle)
-    studied, further = models(dict(answer_facts))
-    return replace(plan, models=studied, more_models=further, folder=maker.folder), answer_facts
+    answer_facts = maker.make_once("answers", probe)
+    models, further = as_logits(dict(answer_facts))
+    return replace(plan, models=models, more_models=further, folder=maker.folder), answer_facts

@@ -9,10 +9,10 @@ from brinell.core.errors import BrinellError
 from brinell.engine.progress import SilentProgress
 from brinell.engine.sources import open_data
 from brinell.store import rows
+from brinell.store.table import Folder
 from brinell.studies.audit_detectors import STUDY, DetectorsRequest, run
 from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, summarise
 from brinell.studies.kit import Call
-from brinell.studies.result import Folder
 
 NAMES = ["background", "mahalanobis"]
 SETTINGS = {"samples": 12, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=5"], "detector_data": "digits?split=train"}

@@ -21,10 +21,10 @@ from brinell.distortions._shared import suite_of
 from brinell.reports import html
 from brinell.store import rows
 from brinell.store.files import read_arrays
+from brinell.store.table import Folder
 from brinell.studies.corruption import STUDY, CorruptRequest
 from brinell.studies.corruption.result import CLEAN, Answers, CorruptFacts, example_path, summarise
 from brinell.studies.corruption.run import open_kinds
-from brinell.studies.result import Folder
 
 LABELS = np.array([0, 0, 1, 1])
 

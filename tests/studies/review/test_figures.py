@@ -3,7 +3,7 @@
 import numpy as np
 
 from brinell.store import rows
-from brinell.studies.result import Folder
+from brinell.store.table import Folder
 from brinell.studies.review import ReviewRequest
 from brinell.studies.review.psychometric import fit
 from brinell.studies.review.result import ANSWERS, PAIRS, Answer, AnswerFile, Trials, summarise

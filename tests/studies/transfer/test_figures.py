@@ -6,7 +6,7 @@ from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.robust_accuracy import rate
 from brinell.store import rows
-from brinell.studies.result import Folder
+from brinell.store.table import Folder
 from brinell.studies.transfer import TransferRequest
 from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, summarise
 

@@ -20,7 +20,7 @@ from brinell.core.errors import RequestError
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST
-from brinell.studies.result import Folder
+from brinell.store.table import Folder
 from brinell.studies.transfer import STUDY, TransferRequest
 from brinell.studies.transfer.result import (
     Answers,

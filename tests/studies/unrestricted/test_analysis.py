@@ -11,7 +11,7 @@ from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.store import parquet, rows
 from brinell.store.files import write_arrays
-from brinell.studies.result import Folder
+from brinell.store.table import Folder
 from brinell.studies.unrestricted import UnrestrictedRequest
 from brinell.studies.unrestricted.result import (
     PLAIN,

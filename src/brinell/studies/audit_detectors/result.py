@@ -12,8 +12,9 @@ from brinell.manifest import Amount, Facts
 from brinell.reports.numbers import distance, percent
 from brinell.reports.values import Detail, Measure, Report, Table
 from brinell.store import rows
+from brinell.store.table import Folder
 from brinell.studies.audit_detectors import DetectorsRequest
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 EVADING = ("evading", "evading, background kept")
 """Names of the adaptive attacks, in the column `attack`."""

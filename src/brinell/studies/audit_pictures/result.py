@@ -25,8 +25,8 @@ from brinell.reports.values import Curve, Example, Gallery, Measure, Note, Perce
 from brinell.reports.views import colours_of, css, draw_boxes, draw_map, draw_pixels, legend_of
 from brinell.store import parquet
 from brinell.store.files import read_arrays
-from brinell.store.table import ROWS
-from brinell.studies.result import Folder, FolderResult
+from brinell.store.table import ROWS, Folder
+from brinell.studies.result import FolderResult
 
 PIECE = 4
 """Pictures of a piece, which share a file of inputs."""

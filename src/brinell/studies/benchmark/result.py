@@ -15,10 +15,11 @@ from brinell.reports.numbers import counted, short
 from brinell.reports.values import Code, Percent, Report, Step, Table
 from brinell.store import parquet
 from brinell.store.files import write_text
+from brinell.store.table import Folder
 from brinell.studies.benchmark import BenchmarkRequest
 from brinell.studies.benchmark.card import CARD, card
 from brinell.studies.benchmark.rows import Form, Outcome, Samples
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 
 class BenchmarkFacts(Facts):

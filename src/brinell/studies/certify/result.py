@@ -16,8 +16,9 @@ from brinell.reports.steps import floor
 from brinell.reports.values import Curve, Figures, Note, Report, Series, Step, Table
 from brinell.store import rows
 from brinell.store.proofs import BROKEN, CERTIFIED, VERDICTS, WRONG, Outcomes, fault_lines, read_verdicts
+from brinell.store.table import Folder
 from brinell.studies.certify import CertifyRequest
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 MOST_SHOWN = 1000
 """Samples above which their table is a CSV file alone."""

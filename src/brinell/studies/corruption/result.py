@@ -27,8 +27,9 @@ from brinell.reports.pictures import picture
 from brinell.reports.values import Example, Gallery, Measure, Note, Percent, Picture, Report, Table
 from brinell.store import rows
 from brinell.store.files import read_arrays
+from brinell.store.table import Folder
 from brinell.studies.corruption import CorruptRequest
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 CLEAN = "clean"
 FIFTEEN = tuple(

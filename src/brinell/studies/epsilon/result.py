@@ -23,10 +23,10 @@ from brinell.reports.pictures import picture
 from brinell.reports.values import Curve, Example, Figures, Gallery, Note, Percent, Picture, Report, Series, Step, Table
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays
-from brinell.store.table import ROWS
+from brinell.store.table import ROWS, Folder
 from brinell.studies.epsilon import EpsilonRequest, conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
 USUAL = {

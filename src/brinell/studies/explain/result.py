@@ -22,9 +22,9 @@ from brinell.reports.values import Cell, Example, Gallery, Note, Percent, Pictur
 from brinell.reports.values import Facts as Listed
 from brinell.store import parquet
 from brinell.store.files import read_arrays
-from brinell.store.table import ROWS
+from brinell.store.table import ROWS, Folder
 from brinell.studies.explain import ExplainRequest
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 BLURRED, INVERSE = ", blurred", ", inverse"
 """Suffixes of the name of a method in the rows of its blurred map and its negated map."""

@@ -25,9 +25,9 @@ from brinell.reports.numbers import counted, distance, listed, percent, points, 
 from brinell.reports.phrases import class_label, weakest_classes
 from brinell.reports.values import Code, Curve, Link, Note, Percent, Points, PValue, Report, Seconds, Series, Table
 from brinell.store import parquet, rows
-from brinell.store.table import ROWS
+from brinell.store.table import ROWS, Folder
 from brinell.studies.harden import HardenRequest
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 
 BEFORE, AFTER, CHANGES, CHECKPOINT = "before", "after", "changes/answers.parquet", "checkpoints/last.safetensors"
 STEPS, SEVERITY = 20, 3

@@ -34,7 +34,6 @@ from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name, write_atomically
-from brinell.studies.epsilon import conditions
 from brinell.studies.kit import Call
 from brinell.studies.metric import MetricRequest
 from brinell.studies.metric.result import NEIGHBOURS, Limits, MetricResult
@@ -280,8 +279,7 @@ def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array) -> Shar
 def _limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> Limits:
     """Quantiles of the largest sound eps over held-out samples."""
     neighbours = Reference(points.numpy(), y).nearest("l2", held_points.numpy(), held_y)
-    limits = conditions.limits(other_class=neighbours.other_class, same_class=neighbours.same_class)
-    return Limits(label=_quantiles(limits[conditions.LABEL]), interpolation=_quantiles(limits[conditions.INTERPOLATION]))
+    return Limits(label=_quantiles(neighbours.other_class / 2), interpolation=_quantiles(neighbours.same_class))
 
 
 def _quantiles(values: Array) -> dict[str, float | None]:

@@ -20,7 +20,8 @@ from brinell.reports.numbers import counted, distance, short
 from brinell.reports.values import Curve, Detail, Figures, Link, Measure, Note, Percent, Prose, Report, Series, Step, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_text
-from brinell.studies.result import Folder, FolderResult
+from brinell.store.table import Folder
+from brinell.studies.result import FolderResult
 from brinell.studies.review import ReviewRequest
 from brinell.studies.review.psychometric import fit
 

@@ -18,7 +18,8 @@ from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
 from brinell.reports.values import Detail, Note, Percent, Report, Table
 from brinell.store import rows
-from brinell.studies.result import Folder, FolderResult
+from brinell.store.table import Folder
+from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
 
 PAIRED = "paired on the same samples, corrected for all pairs"

@@ -18,8 +18,9 @@ from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Listing
 from brinell.reports.numbers import counted, distance, listed, percent, points
 from brinell.reports.values import Detail, Measure, Note, Report, Table
+from brinell.store.table import Folder
 from brinell.studies.audit_pictures.result import TITLES, Figure, TaskFacts, show
-from brinell.studies.result import Folder, FolderResult
+from brinell.studies.result import FolderResult
 from brinell.studies.transfer import TransferRequest
 
 

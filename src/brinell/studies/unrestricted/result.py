@@ -23,8 +23,8 @@ from brinell.reports.pictures import picture
 from brinell.reports.values import Block, Code, Example, Gallery, Note, Picture, Report, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays
-from brinell.store.table import ROWS
-from brinell.studies.result import Folder, FolderResult
+from brinell.store.table import ROWS, Folder
+from brinell.studies.result import FolderResult
 from brinell.studies.unrestricted import UnrestrictedRequest
 
 PLAIN = "plain"
