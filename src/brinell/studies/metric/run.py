@@ -279,7 +279,7 @@ def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array) -> Shar
 def _limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> Limits:
     """Quantiles of the largest sound eps over held-out samples."""
     neighbours = Reference(points.numpy(), y).nearest("l2", held_points.numpy(), held_y)
-    return Limits(label=_quantiles(neighbours.other_class / 2), interpolation=_quantiles(neighbours.same_class))
+    return Limits(label=_quantiles(neighbours.other_class / 2), interpolation=_quantiles(neighbours.same_class * (1 - 1e-6)))
 
 
 def _quantiles(values: Array) -> dict[str, float | None]:
