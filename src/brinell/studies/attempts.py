@@ -75,7 +75,6 @@ def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from."""
     while error is not None:
         yield error
         error = error.__cause__

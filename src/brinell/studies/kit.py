@@ -37,7 +37,6 @@ WORK = "brinell.studies.work"
 SERVING = "brinell.studies.serving:open_pool"
 """The function that starts the workers of a call, named for the same reason."""
 GROUPS = {"train": "Train an agent of the attack rlab, a generator of inputs, or a learned distance."}
-"""Groups of commands by their first word."""
 
 
 class Output(Enum):
@@ -54,7 +53,6 @@ class Plan:
 
     dataset: "Dataset"
     selection: "Selection"
-    """How samples were selected."""
     ids: "Array"
     """(n,) int64: the selected samples that can be read."""
     labels: "Array"
@@ -119,7 +117,6 @@ class Study:
     `rates()` by metric for a gate, `cautions()` that a caller from Python must see, and `printed`, the schemas of what is printed
     in its place."""
     rows: Reference | None = None
-    """The dataclass of the rows as columns."""
     run: Reference = ""
     """`(Call) -> result`: carries a call out. Default: the kit's with `rows`, else `run:carry_out`."""
     folder: str = ""

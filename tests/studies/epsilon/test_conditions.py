@@ -10,7 +10,7 @@ from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.store import rows
-from brinell.studies.epsilon import conditions as c
+from brinell.studies.epsilon import result as c
 from brinell.studies.epsilon.perception import largest_unnoticed, psnr, random_change, ssim
 from brinell.studies.epsilon.result import Distances, limits_of
 
@@ -35,10 +35,10 @@ def test_a_common_eps_may_break_only_on_the_allowed_share():
 
 def test_budgets_by_sample_class_and_set():
     limits, labels = {c.LABEL: np.array([1.5, 2.5, 7.0, 8.0])}, np.array([0, 0, 1, 1])
-    assert c.budgets(limits, labels, "sample", 0.01).tolist() == [1.5, 2.5, 7, 8]
-    assert c.budgets(limits, labels, "class", 0.01).tolist() == [1.5, 1.5, 7, 7]
-    assert c.budgets(limits, labels, "set", 0.01).tolist() == [1.5] * 4
-    assert c.budgets(limits, labels, "sample", 0.01, integer=True).tolist() == [1, 2, 7, 8]
+    assert c.budgets_by(limits, labels, "sample", 0.01).tolist() == [1.5, 2.5, 7, 8]
+    assert c.budgets_by(limits, labels, "class", 0.01).tolist() == [1.5, 1.5, 7, 7]
+    assert c.budgets_by(limits, labels, "set", 0.01).tolist() == [1.5] * 4
+    assert c.budgets_by(limits, labels, "sample", 0.01, integer=True).tolist() == [1, 2, 7, 8]
 
 
 @given(st.floats(1e-9, 1e9))

@@ -135,5 +135,5 @@ def test_duplicate_images_are_found_in_any_storage_format(tmp_path, subtests):
                 "float64": overlapping / 255,
             }[stored]
             module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
-            with pytest.raises(RequestError, check=refused("studies.harden.data._check_disjoint")):
+            with pytest.raises(RequestError, check=refused("studies.harden.run._check_disjoint")):
                 brinell.harden(module, (test, np.arange(20) % 2), train=(inputs, np.arange(63) % 2), eps=0.1, out=folder / "out")

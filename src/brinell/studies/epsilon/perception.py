@@ -31,7 +31,6 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
     n, channels = x.shape[:2]
 
     def smooth(values: Tensor) -> Tensor:
-        """Means over Gaussian windows."""
         flat = values.reshape(n * channels, 1, *values.shape[2:])
         return F.conv2d(F.conv2d(flat, window.view(1, 1, -1, 1)), window.view(1, 1, 1, -1))
 

@@ -22,8 +22,8 @@ from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
 from brinell.store import rows
 from brinell.store.folder import fitting
-from brinell.studies.epsilon import STUDY, EpsilonRequest, conditions
-from brinell.studies.epsilon.result import Distances, limits_of
+from brinell.studies.epsilon import STUDY, EpsilonRequest
+from brinell.studies.epsilon.result import CONDITIONS, Distances, budgets_by, limits_of
 from brinell.studies.epsilon.run import Search, make_plan
 from brinell.studies.kit import Call
 
@@ -40,9 +40,9 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         raise RequestError(f"there is no option {unknown[0]!r} of recommended{suggestion(unknown[0], OPTIONS)}")
     if (by := options.get("by", "sample")) not in ("sample", "class", "set"):
         raise RequestError(f"by is {by!r} in {text!r}: it is sample, class or set")
-    names = options["conditions"].split("+") if "conditions" in options else list(conditions.CONDITIONS)
-    if unknown := [name for name in names if name not in conditions.CONDITIONS]:
-        raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(conditions.CONDITIONS)}")
+    names = options["conditions"].split("+") if "conditions" in options else list(CONDITIONS)
+    if unknown := [name for name in names if name not in CONDITIONS]:
+        raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(CONDITIONS)}")
     build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
     table, allow = _load(path, dataset, request.norm) if path else _measure(request, dataset)
@@ -56,7 +56,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
-        budgets[table.sample_id] = conditions.budgets(limits, table.label, by, allow, request.norm == "l0")
+        budgets[table.sample_id] = budgets_by(limits, table.label, by, allow, request.norm == "l0")
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
         raise RequestError(f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps")

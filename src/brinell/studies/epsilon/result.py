@@ -1,5 +1,10 @@
 """Rows of `brinell epsilon`, the recommended budgets that follow from them, and the report.
 
+A budget is sound if no allowed change reaches another class or another sample of the class, and none is noticed. Each condition
+limits eps for each sample; the smallest limit is the budget of the sample. At half the distance to the nearest sample of another
+class, the balls around samples of two classes do not meet, so a classifier can be right on all of both balls (Yang et al. 2020, A
+closer look at accuracy vs. robustness, section 3).
+
 arrays/means.safetensors      NORM: (classes, classes) float64, mean distances between classes, NaN without a pair; of each norm
 arrays/outlines.safetensors   x: (k, *shape) float32, ids and labels: (k,) int64, the first sample of each of the first classes
 """
@@ -24,10 +29,16 @@ from brinell.reports.values import Curve, Example, Figures, Gallery, Note, Perce
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays
 from brinell.store.table import ROWS, Folder
-from brinell.studies.epsilon import EpsilonRequest, conditions
-from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
+from brinell.studies.epsilon import EpsilonRequest
 from brinell.studies.result import FolderResult
 
+LABEL = "label"
+"""eps is at most half of the distance to the nearest sample of another class."""
+INTERPOLATION = "interpolation"
+"""eps is below the distance to the nearest different sample of the same class."""
+PERCEPTION = "perception"
+"""A change of eps goes unnoticed."""
+CONDITIONS = (LABEL, INTERPOLATION, PERCEPTION)
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
 USUAL = {
     "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
@@ -68,7 +79,6 @@ class Evidence(Content):
     by: Literal["people", "noise"]
     """Answers of people in a review, or random changes judged by SSIM and PSNR."""
     n: Count
-    """The number of answers or samples."""
     folder: str | None = None
     """The folder of the review; null for noise."""
 
@@ -83,16 +93,13 @@ class EpsilonFacts(Facts):
     train: Count
     """The number of training samples, 0 without training data."""
     notes: TableOf[str]
-    """Facts that make budgets wrong, by code."""
 
 
 class ClassBudget(Result):
     """The recommended eps of a class or of all samples, and its distances; null without a limit or a neighbour."""
 
     class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """The class; null for all samples."""
     n: int
-    """Number of samples."""
     eps: float | None
     """Largest budget that keeps every condition on all but the allowed share of the samples."""
     reason: str
@@ -117,7 +124,6 @@ class NormRecommendation(Result):
 
     norm: str
     overall: ClassBudget
-    """One eps for all samples."""
     unnoticed: float | None
     """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null if it was not measured."""
     outline: float | None
@@ -128,7 +134,6 @@ class NormRecommendation(Result):
     sound_budgets: list[str]
     """Usual budgets of publications up to `audit`, ascending."""
     per_class: list[ClassBudget]
-    """One eps for each class."""
     per_sample: list[float | None]
     """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
     means: list[list[float | None]] = Field(repr=False)
@@ -141,9 +146,7 @@ class EpsilonResult(FolderResult):
     request: EpsilonRequest
     facts: EpsilonFacts
     n: int
-    """Number of samples."""
     norms: list[NormRecommendation]
-    """Recommendations by norm."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -221,7 +224,6 @@ class EpsilonResult(FolderResult):
             )
 
     def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
-        """Budgets and distances by class."""
         lowest, first, middle, third, highest = map(_text, norm.per_sample)
         spread = f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         return Table(
@@ -247,7 +249,6 @@ class EpsilonResult(FolderResult):
         )
 
     def _means(self, norm: NormRecommendation) -> Table:
-        """Mean distances between classes."""
         names = [self._name(label) for label in range(len(norm.means))]
         most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
         source = "all pairs of samples" if norm.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
@@ -262,7 +263,6 @@ class EpsilonResult(FolderResult):
         )
 
     def _method(self) -> str:
-        """How each condition is measured."""
         texts = [
             "Label constancy: eps is at most half of the distance to the nearest sample of another class, so that the balls "
             "around samples of different classes never meet. Interpolation: eps is below the distance to the nearest different "
@@ -312,7 +312,6 @@ def _text(eps: float | None) -> str:
 
 
 def _limit(eps: float | None) -> float | str:
-    """An eps in a table."""
     return "no limit" if eps is None else eps
 
 
@@ -352,6 +351,47 @@ def limits_of(table: Distances, norm: str) -> dict[str, Array]:
     return limits if np.ma.getmaskarray(table.unnoticed).any() else limits | {PERCEPTION: np.asarray(table.unnoticed)}
 
 
+def sample_budgets(limits: Mapping[str, Array]) -> Array:
+    """Budget (n,) of each sample."""
+    return np.asarray(np.stack(list(limits.values())).min(0))
+
+
+def common_budget(limits: Mapping[str, Array], allow: float, integer: bool = False) -> tuple[float, str]:
+    """Largest common eps for all samples, infinite without a limit, and the condition that breaks first above it.
+
+    Each condition may break on the share `allow` of the samples, from 0 to 1. Budgets in L0 are integers.
+    """
+    smallest, reason = math.inf, ""
+    for name, limit in limits.items():
+        allowed = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
+        if allowed < smallest:
+            smallest, reason = allowed, name
+    return round_down(smallest, integer=integer), reason
+
+
+def round_down(eps: float, *, integer: bool = False) -> float:
+    """Round eps down to three significant digits, or to an integer."""
+    if not math.isfinite(eps) or eps <= 0:
+        return max(eps, 0.0)
+    if integer:
+        return float(math.floor(eps))
+    unit = 10.0 ** (math.floor(math.log10(eps)) - 2)
+    rounded = float(f"{math.floor(eps / unit) * unit:.3g}")
+    return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.3g}")
+
+
+def budgets_by(limits: Mapping[str, Array], labels: Array, by: str, allow: float, integer: bool = False) -> Array:
+    """Budget (n,) float64 of each sample in an audit: by sample, by class, or for the whole set."""
+    if by == "sample":
+        values = sample_budgets(limits)
+        return np.floor(values) if integer else values
+    eps, groups = np.empty(len(labels)), labels if by == "class" else np.zeros_like(labels)
+    for group in np.unique(groups):
+        members = groups == group
+        eps[members], _ = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer)
+    return eps
+
+
 def summarise(folder: Folder[Distances]) -> EpsilonResult:
     """All recommendations of a folder, from its rows."""
     arrays, norms = read_arrays(folder.path / MEANS), folder.request.norm
@@ -366,9 +406,9 @@ def _recommend(folder: Folder[Distances], norm: str, means: list[list[float]]) -
     overall = _class_budget(None, table, limits, every, allow)
     outline = _find_outline(folder, overall) if norm == "linf" else None
     audit = overall.sound if outline is None else outline
-    unnoticed, _ = conditions.common_budget(_only(limits, PERCEPTION), allow, norm == "l0")
+    unnoticed, _ = common_budget(_only(limits, PERCEPTION), allow, norm == "l0")
     usual = _usual(norm, folder.manifest["data"]["domain"])
-    quantiles = np.quantile(conditions.sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+    quantiles = np.quantile(sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
     return NormRecommendation(
         norm=norm,
         overall=overall,
@@ -389,8 +429,8 @@ def _only(limits: Mapping[str, Array], *names: str) -> dict[str, Array]:
 def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float) -> ClassBudget:
     """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
     own, integer = {name: limit[members] for name, limit in limits.items()}, table.norm[0] == "l0"
-    eps, reason = conditions.common_budget(own, allow, integer)
-    sound, sound_reason = conditions.common_budget(_only(own, LABEL, INTERPOLATION), allow, integer)
+    eps, reason = common_budget(own, allow, integer)
+    sound, sound_reason = common_budget(_only(own, LABEL, INTERPOLATION), allow, integer)
     other, same = table.other[members], table.same[members]
     return ClassBudget(
         class_=label,
@@ -408,7 +448,6 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
 
 
 def _drawn(overall: ClassBudget, domain: Mapping[str, Any]) -> list[float]:
-    """Budgets of the outlines in Linf."""
     span = float(np.max(np.subtract(domain["high"], domain["low"])))
     return sorted({eps for eps in (overall.eps, overall.sound, *(share * span for share in OUTLINED)) if eps})
 
@@ -430,7 +469,7 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
     if "l2" not in folder.request.norm or not overall.sound or len(x) < 2:
         return None
     visible = _only(limits_of(folder.rows, "l2"), LABEL, INTERPOLATION)
-    within, _ = conditions.common_budget(visible, folder.request.allow)
+    within, _ = common_budget(visible, folder.request.allow)
     changes = {eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)}
     slopes = np.array([np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps for eps, change in changes.items()])
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound

@@ -57,7 +57,6 @@ class Points:
         if self.step:
             self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
         self.pairs = [(row.tobytes(), label) for row, label in zip(self.values, self.labels.tolist(), strict=True)]
-        """Content and label of each sample."""
         first = {pair: number for number, pair in reversed(list(enumerate(self.pairs)))}
         self.distinct: Array = np.array(sorted(first.values()))
         """Positions (k,) of distinct pairs, each the first of its kind."""
@@ -92,7 +91,6 @@ class EpsilonPlan(Plan):
     subset: Array
     """Positions of the samples that measure means and perceptibility."""
     people: Mapping[str, ReviewResult]
-    """Reviews by norm."""
 
 
 def make_plan(call: Call) -> EpsilonPlan:

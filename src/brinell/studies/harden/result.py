@@ -88,13 +88,10 @@ class HardenFacts(Facts):
     eps_text: str
     """The same as it was written."""
     train: DataFacts
-    """The data of the training."""
     trained_on: Count
-    """Number of training samples."""
     validation: Count
     """Number of training samples set aside for validation."""
     weights: str
-    """File name of the hardened weights."""
     spec: str | None
     """Model spec with these weights, for use in the folder; null for a model in memory."""
 
@@ -230,7 +227,6 @@ def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
 
 
 def _training(checks: Checks, training: Training) -> Iterator[Curve | Table]:
-    """The checks, as a figure and as a table."""
     steps, of_checks = checks.step.tolist(), checks.samples.tolist()
     rates = [[rate(k, n) for k, n in zip(getattr(checks, name).tolist(), of_checks, strict=True)] for name in LINES]
     columns = [getattr(checks, name).tolist() for name in ("recipe", "eps", "loss", "good")]

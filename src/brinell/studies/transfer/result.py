@@ -45,20 +45,17 @@ class SourceFacts(Content):
     folder: str | None = None
     """The folder of a benchmark set; null for examples that are made in this transfer."""
     level: Number | None = None
-    """The level of the set."""
 
 
 class TransferFacts(Facts):
     """Facts that the request leaves open."""
 
     eps: Amount
-    """The budget."""
     eps_text: str
     """The budget as it is written."""
     attack: str | None
     """The attack that made examples; null if none were made."""
     sources: Listing[SourceFacts]
-    """The sources of adversarial examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +83,10 @@ class SourceResult(Result):
     name: str
     """Its name in `facts.sources`: the model or models that the examples were made on, or SET and its level."""
     n: int
-    """Number of examples."""
     missing: int
     """Number of samples without an example; in a set, the robust ones. No figure of this source counts them."""
     median_l2: float | None
-    """Median Euclidean length of the changes."""
     max_linf: float | None
-    """Largest change of a value."""
     success: float | None
     """Mean success on the models that are not members of the source; null if all are members."""
     rank: Rank | None
@@ -103,14 +97,12 @@ class SourceResult(Result):
     forwards: int
     """Forward evaluations that making the examples cost; 0 for a set."""
     backwards: int
-    """Backward evaluations that making the examples cost; 0 for a set."""
 
 
 class Figures(Result):
     """What is left of a model on examples, and how many of them succeed."""
 
     accuracy: Rate
-    """Accuracy on these examples."""
     success: Share
     """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
     classify correctly."""
@@ -126,14 +118,12 @@ class Cell(Figures):
     source: str
     model: str
     white_box: bool
-    """True if the examples were made on this model."""
     clean: Rate
     """The same quantity on the clean inputs of these examples."""
     change: PairedRate | None
     """The examples (A) and their clean inputs (B), with McNemar's exact p-value corrected for the number of cells (Holm); null
     without examples."""
     per_class: list[ClassCell]
-    """Classes with an example, by index."""
 
 
 class TransferResult(FolderResult):
@@ -417,7 +407,6 @@ def sentences(result: TransferResult) -> list[str]:
 
 
 def _best_source(result: TransferResult) -> Iterator[str]:
-    """Sentences on the source whose examples transfer best."""
     ranked = [(source, source.rank) for source in result.sources if source.rank is not None]
     if not ranked:
         facts = zip(result.sources, result.facts.sources, strict=True)
@@ -436,7 +425,6 @@ def _best_source(result: TransferResult) -> Iterator[str]:
 
 
 def _affected(result: TransferResult) -> Iterator[str]:
-    """The models on which examples made on other models succeed least and most on these samples."""
     made = {source.name for source in result.facts.sources if source.folder is None}
     others = [cell for cell in result.cells if cell.source in made and not cell.white_box]
     means = {name: mean([cell.success.value for cell in others if cell.model == name]) for name in result.models}

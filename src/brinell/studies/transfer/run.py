@@ -163,7 +163,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
         Piece(
             name=f"source {number + 1} of {len(plan.facts.sources)}: {source.name}, samples from {start + 1}",
             make=partial(_make_examples, plan, number, start),
-            files=(example_file(number, start),),
+            files=(_example_file(number, start),),
         )
         for number, source in enumerate(plan.facts.sources)
         if source.folder is None
@@ -176,8 +176,7 @@ def pieces(plan: TransferPlan, call: Call) -> list[Piece]:
     ]
 
 
-def example_file(number: int, start: int) -> str:
-    """Path of a slice of the examples of a source, relative to the folder: arrays x, forwards and backwards."""
+def _example_file(number: int, start: int) -> str:
     return f"examples/{number:03d}-{start:08d}.safetensors"
 
 
@@ -213,7 +212,7 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     fooled = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
     x = torch.where(fooled, ledger.best.closest, ledger.best.strongest)
     costs = {name: getattr(ledger.costs, name).cpu().numpy().astype(np.int64) for name in ("forwards", "backwards")}
-    write_arrays(plan.folder / example_file(number, start), {"x": x.cpu().numpy(), **costs})
+    write_arrays(plan.folder / _example_file(number, start), {"x": x.cpu().numpy(), **costs})
 
 
 def _evaluate(plan: TransferPlan, name: str) -> Answers:
@@ -250,7 +249,7 @@ forward and backward evaluations that they cost."""
 
 def _made(plan: TransferPlan, number: int) -> Examples:
     """The examples of a source that were made here."""
-    arrays = [read_arrays(plan.folder / example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
+    arrays = [read_arrays(plan.folder / _example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
     x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
     costs = {"forwards": forwards, "backwards": backwards}
     return plan.dataset.load(plan.ids.tolist()), plan.labels, np.arange(len(plan.ids)), torch.as_tensor(x), costs
