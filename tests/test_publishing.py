@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from test_guides import MODEL
+from test_guides import python_blocks
 
 yaml = pytest.importorskip("yaml")
 FOLDER = Path(__file__).parent.parent / "examples" / "publish"
@@ -40,7 +40,8 @@ def test_head_of_the_space():
 def test_steps_of_the_workflow_run(tmp_path):
     inputs, labels = load_digits(return_X_y=True)
     np.savez(tmp_path / "test.npz", x=(inputs[:24].reshape(-1, 1, 8, 8) / 16).astype(np.float32), y=labels[:24])
-    (tmp_path / "model.py").write_text(MODEL)
+    network, *_ = python_blocks(FOLDER.parent.parent / "README.md")
+    (tmp_path / "model.py").write_text(network)
     program = tmp_path / "bin" / "brinell"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m brinell "$@"\n')
