@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,30 @@ from brinell.reports.csv import csv_files
 from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
 from brinell.reports.values import Code, Curve, Detail, Link, Report, Span, Table
 from brinell.store.files import write_text
-from brinell.store.folder import PAGE
+from brinell.store.folder import MANIFEST, PAGE, verb_of
 
 SHADES = 10
 """Number of the darkest shade of a heat map; 0 is the lightest."""
 
 
 def write(folder: Path, report: Report) -> Path:
-    """Write `tables/*.csv` and `report.html` into a folder, each at once or not at all; returns the path of the page.
+    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of the page.
 
     Raises:
         StoppedError: the folder cannot be written.
     """
     for name, text in csv_files(report).items():
         write_text(folder / "tables" / name, text)
-    write_text(folder / PAGE, page(report))
+    write_text(folder / PAGE, page(replace(report, links=[*report.links, *neighbours(folder)])))
     return folder / PAGE
+
+
+def neighbours(folder: Path) -> list[Link]:
+    """Links to the pages of the results that a folder lies in and that lie in it."""
+    folder = folder.resolve()
+    above, inside = verb_of(folder.parent), sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    up = [] if above is None else [Link(f"{above} (this is a part of it)", f"../{PAGE}")]
+    return [*up, *(Link(name, f"{name}/{PAGE}") for name in inside)]
 
 
 def page(report: Report) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.errors import BrinellError, MemoryShortError, one_line, option
+from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies.kit import Call, Output
+from brinell.studies.register import write_page
 
 LACKS = re.compile(
     r"not (currently |yet )?(implemented|supported) (for|on) the \w+ (device|backend)"
@@ -33,7 +35,10 @@ def carry_out(call: Call) -> Any:
     while True:
         folders: list[Path] = []
         try:
-            return run(replace(call, begin=partial(_begin, call, folders)))
+            result = run(replace(call, begin=partial(_begin, call, folders)))
+            for folder in folders[-1:]:
+                write_neighbours(folder)
+            return result
         except Exception as error:
             changes, text = _other_way(call, error)
             can_go_on = not folders or call.study.resume or call.study.output is not Output.FOLDER
@@ -49,6 +54,14 @@ def carry_out(call: Call) -> Any:
         request, has_folder = call.request.model_copy(update=changes), folders and call.study.output is Output.FOLDER
         out, resume = (folders[-1], True) if has_folder else (call.out, call.resume)
         call = replace(call, request=request, out=out, resume=resume)
+
+
+def write_neighbours(folder: Path) -> None:
+    """Write the pages of the results that a folder lies in and that lie in it again: they link to each other."""
+    folders = (folder.resolve().parent, *(path.parent for path in folder.glob(f"*/{MANIFEST}")))
+    for neighbour in folders:
+        if (neighbour / MANIFEST).is_file() and (neighbour / PAGE).is_file():
+            write_page(neighbour)
 
 
 def _begin(call: Call, folders: list[Path], path: Path) -> None:

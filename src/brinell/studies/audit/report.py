@@ -25,8 +25,6 @@ MOST_CLASSES, WEAKEST, STRONGEST = 20, 10, 5
 """Up to so many classes all are on the page; of more, the weakest and the strongest."""
 FEW = 10
 """With fewer samples the interval of a class is wide."""
-PAGES = ("certify", "detectors", "explain")
-"""Folders inside a run whose makers write its page again."""
 SELECTIONS = {"first": ", the first of the data", "stratified": ", drawn stratified by class", "random": ", drawn at random"}
 DEFINITIONS = (
     "Rate: the share of all samples that are right and that no attack broke within the budget; another may break more.",
@@ -67,7 +65,6 @@ def report(run: Run, records: Records, result: AuditResult) -> v.Report:
         ],
         notes=sorted(audit.notes(), key=lambda note: ("stop", "warn", "note").index(note.level)),
         steps=next_steps(manifest, result.models[leader], audit.at),
-        links=[v.Link(verb, f"{verb}/report.html") for verb in PAGES if (run.path / verb / "report.html").is_file()],
     )
 
 
@@ -347,12 +344,10 @@ class AuditReport:
                 rows.append(self.labelled(model, name, *figures, *costs))
                 before = before if after is None else after
         rest = f" {counted(len(idle), 'further stage')} had nothing to do." if idle else ""
-        text = (
-            f"Each attack runs on what those before left. Figures at {self.first.eps_text[self.at]}; the median of the queries "
-        )
-        text += f"is over the samples that it broke, costs are over all budgets.{rest}"
-        figures = ("change, points", "broken first", "queries, median", "forwards", "backwards", "seconds")
-        columns = self.columns("after", self.quantity, *figures)
+        scope = "the median of the queries is over the samples that it broke, costs are over all budgets"
+        text = f"Each attack runs on what those before left. Figures at {self.first.eps_text[self.at]}; {scope}.{rest}"
+        names = ("change, points", "broken first", "queries, median", "forwards", "backwards", "seconds")
+        columns = self.columns("after", self.quantity, *names)
         return v.Table(title="The attacks, stage by stage", columns=columns, rows=rows, name="stages", text=text, folded=True)
 
     def checks_table(self) -> v.Table:

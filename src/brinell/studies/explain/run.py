@@ -37,10 +37,9 @@ from brinell.studies import work
 from brinell.studies.explain import ExplainRequest
 from brinell.studies.explain.faithfulness import curves
 from brinell.studies.explain.of_run import open_adversarial
-from brinell.studies.explain.result import BLURRED, INVERSE, ExplainFacts, ExplainResult, Measured, MethodFacts, file_of
+from brinell.studies.explain.result import BLURRED, INVERSE, ExplainFacts, Measured, MethodFacts, file_of
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.register import write_page
 
 SAMPLES = 32
 """Default number of samples."""
@@ -99,12 +98,9 @@ class ExplainPlan(Plan):
         return predict(self.model, x.to(self.device), self.request.batch_size)
 
 
-def carry_out(call: Call) -> ExplainResult:
-    """Explain the samples; of a run, also write its page, whose gallery links to them."""
-    result: ExplainResult = work.carry_out(call.within(call.request.run))
-    if call.request.run is not None:
-        write_page(Path(call.request.run))
-    return result
+def carry_out(call: Call) -> Any:
+    """Explain the samples; maps of a run lie in its folder by default."""
+    return work.carry_out(call.within(call.request.run))
 
 
 def make_plan(call: Call) -> ExplainPlan:

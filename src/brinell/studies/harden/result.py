@@ -23,7 +23,7 @@ from brinell.core.record import Array, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
 from brinell.reports.phrases import class_label, weakest_classes
-from brinell.reports.values import Code, Curve, Link, Note, Percent, Points, PValue, Report, Seconds, Series, Table
+from brinell.reports.values import Code, Curve, Note, Percent, Points, PValue, Report, Seconds, Series, Table
 from brinell.store import parquet, rows
 from brinell.store.table import ROWS, Folder
 from brinell.studies.harden import HardenRequest
@@ -211,7 +211,6 @@ class HardenResult(FolderResult):
                 *(Note("weaker-audit", "warn", text) for text in weaker_audit(self)),
                 *(Note("comparison", "note", text) for text in self.comparison.notes),
             ],
-            links=[Link("the audit before", f"{BEFORE}/report.html"), Link("the audit after", f"{AFTER}/report.html")],
             provenance=[
                 ("hardened weights", facts.weights),
                 *([("model, in this folder", Code(facts.spec))] if facts.spec else []),

@@ -291,7 +291,9 @@ def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
 def _written_anew(folder: Path) -> Iterator[Path]:
     """A copy of a folder with its data, and with tables and pages that are written anew from them."""
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
-        copy = Path(directory) / "copy"
+        copy, above = Path(directory) / "copy", folder.resolve().parent / MANIFEST
+        if above.is_file():  # to which the page links
+            (Path(directory) / MANIFEST).write_bytes(content_of(above))
         for name in (name for name in list_files(folder) if name.endswith(DATA)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content_of(folder / name))
