@@ -5,6 +5,7 @@ import io
 import random
 import re
 
+import numpy as np
 import pytest
 from markupsafe import Markup
 
@@ -178,6 +179,20 @@ def test_the_terminal_begins_with_the_answer_and_fits():
     assert "  brinell harden --data FILE.npz" in text and not any("A note." in line for line in text)
     assert any("A note." in line for line in terminal.lines(report(), 80, verbose=True))
     assert not any(character in "".join(text) for character in "\u00a0\u2060\u202f")
+
+
+def test_no_word_of_a_table_is_cut_at_80_columns():
+    """Property: of random tables with columns whose longest words have room beside each other."""
+    rng = np.random.default_rng()
+    for _ in range(20):
+        columns = int(rng.integers(2, 9))
+        words = ["".join(rng.choice(list("abcdefgh"), rng.integers(2, 7))) for _ in range(40)]
+        heads, rows = (
+            [" ".join(rng.choice(words, 2)) for _ in range(columns)],
+            [rng.choice(words, columns).tolist() for _ in range(3)],
+        )
+        text = "\n".join(terminal.lines(report(blocks=[Table(title="t", columns=heads, rows=rows, terminal=True)]), 80)).split()
+        assert {word for line in (heads, *rows) for cell in line for word in cell.split()} <= set(text)
 
 
 def test_no_text_acts_on_a_terminal_a_page_or_a_table():

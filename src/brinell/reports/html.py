@@ -107,10 +107,9 @@ def content(value: Any) -> Markup:
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
     if isinstance(value, Span):
         low, high = (100 * (share or 0.0) for share in (value.low, value.high))
-        bar = (
-            '<svg class="span" viewBox="0 0 100 8" role="img" aria-label="{}"><rect x="{:.1f}" width="{:.1f}" height="8"/></svg>'
-        )
-        return Markup(bar).format(main_text(value), low, max(high - low, 1))
+        kind, label = "span" if low <= high else "span back", main_text(value)
+        rect = Markup('<rect x="{:.1f}" width="{:.1f}" height="8"/>').format(min(low, high), max(abs(high - low), 1))
+        return Markup('<svg class="{}" viewBox="0 0 100 8" role="img" aria-label="{}">{}</svg>').format(kind, label, rect)
     return Markup("<code>{}</code>").format(value.text) if isinstance(value, Code) else escape(main_text(value))
 
 

@@ -12,9 +12,11 @@ from rich.text import Text
 
 from brinell.core.outward import printable
 from brinell.reports.numbers import detail_text, main_text, share_of
-from brinell.reports.values import Detail, Report, Table
+from brinell.reports.values import Detail, Report, Span, Table
 
 WIDTH, BROAD = 80, 1000
+UNBROKEN = 24
+"""Cells up to this length stay on one line where a table is narrow."""
 LEVELS = {"stop": ("incomplete:", "bold red"), "warn": ("warning:", "yellow"), "note": ("note:", "dim")}
 """Word and style of a note by its level."""
 
@@ -55,16 +57,20 @@ def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Itera
 def _grid(table: Table, form: str) -> Grid:
     """A table with numbers on the right, intervals dim beside them, and long texts wrapped; narrow: headings break first."""
     title = _plain(table.title) + ", in percent" * table.heat
-    grid = Grid(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for index, name in enumerate(table.columns):
+    gap = (0, 1, 0, 0) if form == "narrow" else (0, 1)
+    grid = Grid(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, padding=gap)
+    bars = {index for row in table.rows for index, value in enumerate(row) if isinstance(value, Span)}  # the page draws them
+    shown = [index for index in range(len(table.columns)) if index not in bars]
+    for index in shown:
         numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
         cells = [_cell(row[index], table, form).plain for row in table.rows]
-        heading, fixed = _plain(name), form == "narrow" and not any(" " in cell for cell in cells)
+        heading, widest = _plain(table.columns[index]), max(map(len, cells), default=0)
+        fixed = form == "narrow" and index > 0 and widest <= UNBROKEN
         if fixed:
-            heading = fill(heading, max(map(len, [*cells, *heading.split()])), break_long_words=False)
+            heading = fill(heading, max(widest, *map(len, heading.split())), break_long_words=False)
         grid.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=fixed)
     for row in table.rows:
-        grid.add_row(*(_cell(value, table, form) for value in row))
+        grid.add_row(*(_cell(row[index], table, form) for index in shown))
     return grid
 
 

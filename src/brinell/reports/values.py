@@ -41,7 +41,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Span:
-    """The room between two shares, from 0 to 1, drawn as a bar: proven below, attacked above."""
+    """From one share to another, 0 to 1, drawn as a bar on the page: proven to attacked; in another colour if it goes back."""
 
     low: float | None
     high: float | None

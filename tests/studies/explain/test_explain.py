@@ -228,18 +228,18 @@ def test_a_blank_map_is_reported_and_excluded_from_the_measures(files, tmp_path)
 
 
 def test_adversarial_examples_of_a_run(files, tmp_path):
-    """The report of the run links to the page."""
+    """The pages of the run and of the maps in it link to each other, and both are repeated."""
     run = tmp_path / "run"
     data, net = str(files / "data.npz"), f"{files / 'net.py'}:make"
     (files / "net.py").write_text(NETWORK)
-    attack = "rlab?distortions=occlusion&patch=4&steps=20&policy=greedy"
-    brinell.audit(net, data, attack=attack, norm="l2", eps=6.0, out=run)
-    result = brinell.explain(run=str(run), method=("rlab?questions=32", "centre"), steps=3)
+    brinell.audit(net, data, attack="fgsm", eps=0.5, out=run)
+    result = brinell.explain(run=str(run), method=("random", "centre"), samples=4, steps=1)
     names = [method.name for method in result.methods if "," not in method.name]
     assert result.folder == str(run / "explain") and len(names) == 2 and result.n >= 3
     table = TABLE.read(result.folder)
     assert (table.rows.prediction != table.rows.label).all(), "the adversarial example is explained"
     assert 'href="explain/report.html"' in (run / "report.html").read_text()
+    assert 'href="../report.html"' in page_of(result) and brinell.verify(result.folder).passed
 
 
 NETWORK = """

@@ -66,7 +66,7 @@ def test_robustness_is_measured_under_unseen_changes(hardened_run):
     """The classes differ by 0.4 in one value, so changes of that value by less leave both models correct."""
     result = brinell.open(hardened_run)
     by_name = {row.name: row for row in result.unseen}
-    same_norm, l2 = by_name["PGD, 20 steps, linf 0.15"], by_name["PGD, 20 steps, l2 0.065"]
+    same_norm, l2 = by_name["PGD, 20 steps, Linf 0.15"], by_name["PGD, 20 steps, L2 0.065"]
     assert same_norm.seen and not l2.seen and same_norm.pair.value_a == 1 and same_norm.pair.n == 60
     assert l2.pair.value_a == 1 and sum(row.seen for row in result.unseen) == 1
     assert len(by_name) > 3
@@ -221,7 +221,7 @@ def test_only_adversarial_recipes_mark_pgd_as_seen(tmp_path, recipe, is_seen):
         mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", recipe=recipe, epochs=1, samples=20,
         batch_size=32, out=tmp_path / "out",
     )  # fmt: skip
-    assert {row.name: row.seen for row in result.unseen}["PGD, 20 steps, linf 0.15"] == is_seen
+    assert {row.name: row.seen for row in result.unseen}["PGD, 20 steps, Linf 0.15"] == is_seen
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp
     assert cli(harden_arguments(workspace, tmp_path / "out", "--recipe", recipe, "--epochs", "1", "--samples", "20")) == 0
     rows = {row.name: row.seen for row in brinell.open(tmp_path / "out").unseen}
     assert rows["gaussian-noise"] and not rows["dead-pixel"]
-    assert not rows["PGD, 20 steps, linf 0.15"], "the training had no eps"
+    assert not rows["PGD, 20 steps, Linf 0.15"], "the training had no eps"
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_rates_of_a_change_follow_from_its_answers():
 
 def test_a_lower_pgd_accuracy_is_reported(hardened_run):
     result = brinell.open(hardened_run)
-    name = "PGD, 20 steps, linf 0.15"
+    name = "PGD, 20 steps, Linf 0.15"
     assert not list(weaker_audit(result))
     lower = [
         row.model_copy(update={"pair": row.pair.model_copy(update={"value_a": 0.5})}) if row.name == name else row

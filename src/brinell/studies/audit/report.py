@@ -149,6 +149,13 @@ class AuditReport:
             yield from (f"{model.model}: {model.verdict}" for model in models)
         if first.meaning is not None:
             yield f"{first.criterion} means that {first.meaning}."
+        if first.certified is not None:
+            proven = [(rate, text) for rate, text in zip(first.certified, first.eps_text, strict=True) if rate.eps > 0 and rate.k]
+            yield (
+                f"{percent(proven[-1][0].value)} are proven at {proven[-1][1]}: no change within it makes these samples wrong."
+                if proven
+                else "No sample is proven robust."
+            )
         for entry in [entry for model in models for entry in model.detectors or ()]:
             adaptive = percent(entry.adaptive.value if entry.adaptive else None)
             figures = f"{percent(entry.static.value)} with the detector, {adaptive} against attacks that know it"
@@ -158,7 +165,7 @@ class AuditReport:
             yield from [f"{model.model}: {model.caveat}." for model in failing] or ["No check failed on any model."]
         else:
             yield from [weakest_classes(first, self.at)] if len(first.per_class) > 1 else []
-            yield summary(first.checks)
+            yield f"{summary(first.checks)}."
 
     def notes(self) -> Iterator[v.Note]:
         """Qualifications."""
@@ -207,7 +214,8 @@ class AuditReport:
         first, models = self.first, self.models
         series = [v.Series(name=model.model, points=_points(model), band=len(models) < 4) for model in models]
         if first.certified is not None:
-            proven = v.Series(name="proven", points=[(rate.eps, rate) for rate in first.certified])
+            start = [] if first.eps[0] == 0 else [(0.0, first.clean_accuracy)]
+            proven = v.Series(name="proven", points=[*start, *((rate.eps, rate) for rate in first.certified)])
             series = [replace(series[0], name="attacked"), proven]
         title = f"{capital(self.quantity)} over eps, with 95 % intervals"
         axis = f"budget eps ({distance(first.distance)})"

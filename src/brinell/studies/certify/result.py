@@ -195,7 +195,7 @@ def _cells(band: Band, k: int) -> tuple[object, ...]:
 
 
 def _curve(band: Band, texts: list[str], norm: str, title: str) -> Curve:
-    lines = [("proven", band.certified), *([("attacked", band.robust)] if band.robust else [])]
+    lines = [*([("attacked", band.robust)] if band.robust else []), ("proven", band.certified)]
     return Curve(
         title=title,
         series=[Series(name=name, points=[(rate.eps, rate) for rate in rates]) for name, rates in lines],

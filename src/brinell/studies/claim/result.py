@@ -116,6 +116,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
                         (c.name, c.n, c.clean, c.robust[k], *([c.certified[k]] if c.certified else [])) for c in result.per_class
                     ],
                     name="per_class",
+                    heat=True,
                 ),
                 Prose(title="What was not tested", sentences=self.not_tested, folded=False),
                 Facts(title="What was tested", facts=list(self._facts()), folded=False),
@@ -126,7 +127,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         result, k = self.result, self.position
         yield (
             f"{result.model} classifies {percent(result.clean_accuracy.value)} of {counted(result.n, 'sample')} of "
-            f"{self.data.name} correctly, and {percent(self.robust.value)} under every attack that was tried within "
+            f"{self.data.name} correctly, and at most {percent(self.robust.value)} under attack ({result.attacks}) within "
             f"{self._threat}."
         )
         if self.certified is not None:

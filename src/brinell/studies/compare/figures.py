@@ -92,10 +92,10 @@ def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -
     """Each class over the models that rate it."""
     raters = _raters(common, position)
     clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + position] == RIGHT
-    right = clean.mean(0)
-    ranked = [c.class_ for c in models[0].per_class if right[common.labels == c.class_].sum() >= ENOUGH]
+    lost, k = (clean & ~robust).sum(0), len(raters)  # of whole numbers, so that classes with equal drops tie
+    ranked = [c.class_ for c in models[0].per_class if clean[:, common.labels == c.class_].sum() >= ENOUGH * k]
     members = np.isin(common.labels, ranked)
-    order = compare_groups((clean & ~robust).mean(0)[members], common.labels[members], 0.0, 1.0) if ranked else None
+    order = compare_groups(lost[members], common.labels[members], 0.0, k) if ranked else None
     names = {c.class_: c.name for c in models[0].per_class}
     classes = []
     for index, c in enumerate(models[0].per_class):
@@ -110,7 +110,7 @@ def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -
                 name=c.name,
                 n=c.n,
                 clean=mean([result.clean.value for result in results]),
-                mean_drop=mean([result.total_drop for result in results]),
+                mean_drop=-float(lost[common.labels == c.class_].sum() / (k * c.n)),
                 rank=rank,
                 rivals=rivals,
             )

@@ -289,7 +289,7 @@ def unseen_of(answers: Answers) -> list[Unseen]:
 
 def pgd_name(norm: str, eps: str) -> str:
     """Name of the change by PGD."""
-    return f"PGD, {STEPS} steps, {norm} {eps}"
+    return f"PGD, {STEPS} steps, {distance(norm)} {eps}"
 
 
 def sentences(result: HardenResult) -> list[str]:
@@ -321,10 +321,7 @@ def _change_text(quantity: str, pair: PairedRate) -> str:
 
 
 def _from_to(pair: PairedRate) -> str:
-    return (
-        f"from {percent(pair.value_b)} to {percent(pair.value_a)}, by {points(pair.difference)} points ({points(pair.low)} to "
-        f"{points(pair.high)}"
-    )
+    return f"from {percent(pair.value_b)} to {percent(pair.value_a)} (change {points(pair.low)} to {points(pair.high)} points"
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:
