@@ -10,7 +10,6 @@ from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.core.domain import Domain
-from brinell.reports.numbers import points
 from brinell.store import rows
 from brinell.studies.harden.result import Answers, class_losses, generalisation, unseen_of, weaker_audit
 from brinell.studies.harden.run import other_eps
@@ -59,7 +58,7 @@ def test_only_significant_losses_name_a_class():
         assert (sentence == NO_LOSS) == (not lost)
         if lost:
             largest = min(lost, key=lambda name: by_class[name].difference)
-            assert f"{points(by_class[largest].difference)} points" in sentence and f"{by_class[largest].n} samples" in sentence
+            assert f"by {-100 * by_class[largest].difference:.1f} points" in sentence and f"{by_class[largest].n} samples" in sentence
             assert sentence.count("also lost significantly") == (len(lost) > 1)
     assert 0 < found < 40 and class_losses(classes()) == ""
 

@@ -1,15 +1,16 @@
 """Rows of a corruption study, corruption errors by kind and severity, their means relative to a reference, and the report.
 
 Hendrycks & Dietterich 2019, section 4.2: CE is the sum of a model's errors over the severities divided by that of the reference,
-mCE its mean over the fifteen kinds; the relative ones first subtract the errors on clean inputs from both.
+mCE its mean over the fifteen kinds.
 
-examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted at the largest severity
+examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted at the largest severity; its
+                          class, and the answers of the first model to both
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -42,8 +43,7 @@ FIFTEEN = tuple(
 """The kinds over which the mean corruption error is taken."""
 MCE = (
     "The mean corruption error (mCE) is that of Hendrycks and Dietterich: errors summed over the severities, divided by those of "
-    "the reference, averaged over the published kinds; the relative one subtracts the errors on clean inputs first. 100 is the "
-    "reference."
+    "the reference, averaged over the published kinds. The reference has 100 %."
 )
 UNCHANGED = 1e-6
 """Euclidean length up to which a sample counts as unchanged."""
@@ -151,25 +151,10 @@ class CorruptModel(Result):
     """The corruption with the highest mean accuracy."""
     mce: Error
     """Mean corruption error over the published kinds of this run that belong to the fifteen."""
-    relative_mce: Error
-    """Relative mean corruption error."""
     kinds: list[KindResult]
     """By corruption."""
     per_class: list[ClassLoss]
     """By class."""
-
-
-class Shown(Result):
-    """The sample of a kind that the page shows: one that the corruption breaks, where there is one."""
-
-    kind: str
-    sample_id: int
-    label: str
-    """Its class."""
-    before: str
-    """The answer of the first model to the sample."""
-    after: str
-    """Its answer to the corrupted sample."""
 
 
 class CorruptResult(FolderResult):
@@ -181,72 +166,40 @@ class CorruptResult(FolderResult):
     """Number of samples."""
     per_model: list[CorruptModel]
     """The models."""
-    shown: list[Shown]
-    """The kinds that cost the first model most come first."""
     notes: list[str]
     """Notes on undefined figures and limits of comparisons."""
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         reference, severities = self.request.reference, [str(severity) for severity in self.facts.severities]
-        tables = []
-        for index, model in enumerate(self.per_model):
-            head = ("kind", *severities, "mean", *(["CE"] if reference else []))
-            body = [
-                (
-                    kind.kind if kind.active else f"{kind.kind} (changes no sample, in no mean)",
-                    *(level.accuracy for level in kind.levels),
-                    Percent(kind.accuracy),
-                    *([_in_percent(kind.ce)] if reference else []),
-                )
-                for kind in model.kinds
-            ]
-            title = f"{model.model}: accuracy, kind by severity"
-            tables.append(
-                Table(title=title, columns=head, rows=body, heat=True, folded=index > 0, terminal=len(body) <= 20 and index == 0)
-            )
-        classes = [
-            (model.model, entry.name, entry.n, entry.clean, Percent(entry.accuracy))
-            for model in self.per_model
-            for entry in model.per_class
-        ]
+        first, several = self.per_model[0], len(self.per_model) > 1
+        subject = f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
+        models = Table(
+            title="The models",
+            columns=("model", "clean", "corrupted, mean", *(["mCE"] if reference else [])),
+            rows=[(m.model, m.clean, Percent(m.accuracy), *([_in_percent(m.mce)] if reference else [])) for m in self.per_model],
+            text=MCE if reference else "",
+            name="models",
+            terminal=True,
+            page=several,
+        )
+        classes = [(m.model, c.name, c.n, c.clean, Percent(c.accuracy)) for m in self.per_model for c in m.per_class]
         levels = [
-            (model.model, kind.kind, level.severity, level.accuracy, level.median_l2)
-            for model in self.per_model
-            for kind in model.kinds
+            (m.model, kind.kind, level.severity, level.accuracy, level.median_l2)
+            for m in self.per_model
+            for kind in m.kinds
             for level in kind.levels
         ]
+        columns = ("model", "kind", "severity", "accuracy", "median L2")
         return Report(
             verb="corrupt",
             title=f"What corruptions cost on {self.data}",
-            subject=f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
-            + (f", reference {reference}" if reference else ""),
+            subject=subject + (f", reference {reference}" if reference else ""),
             sentences=[sentence for model in self.per_model for sentence in _sentences(model, reference)],
             blocks=[
-                Table(
-                    title="The models",
-                    columns=("model", "clean", "corrupted, mean", *(["mCE", "relative mCE"] if reference else [])),
-                    rows=[
-                        (
-                            model.model,
-                            model.clean,
-                            Percent(model.accuracy),
-                            *([_in_percent(model.mce), _in_percent(model.relative_mce)] if reference else []),
-                        )
-                        for model in self.per_model
-                    ],
-                    text=MCE if reference else "",
-                    name="models",
-                    terminal=True,
-                ),
-                Gallery(
-                    title="What the corruptions look like",
-                    examples=[self._example(example) for example in self.shown],
-                    text=f"One sample of each kind at severity {severities[-1]}, the kinds that cost {self.models[0]} most "
-                    "first: where there is one, a sample that it gets right only without the corruption.",
-                    open_examples=3,
-                ),
-                *tables,
+                models,
+                self._gallery(first, severities[-1]),
+                *(self._kinds(model, severities, first=model is first) for model in self.per_model),
                 Table(
                     title="Class by class",
                     columns=("model", "class", "samples", "clean", "corrupted, mean"),
@@ -254,37 +207,58 @@ class CorruptResult(FolderResult):
                     name="classes",
                     folded=True,
                 ),
-                Table(
-                    title="Every severity",
-                    columns=("model", "kind", "severity", "accuracy", "median L2"),
-                    rows=levels,
-                    name="levels",
-                    page=False,
-                ),
+                Table(title="Every severity", columns=columns, rows=levels, name="levels", page=False),
             ],
             notes=[Note("corruptions", "note", note) for note in self.notes],
         )
 
-    def _example(self, example: Shown) -> Example:
-        """Clean and corrupted pictures of a sample."""
-        arrays = read_arrays(Path(self.folder) / example_path(self.facts.kinds.index(example.kind)))
-        domain = self.manifest["data"]["domain"]
-        bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
-        answers = {"clean": example.before, "corrupted": example.after}
-        pictures = [
-            Picture(
-                picture(arrays[name], domain["kind"], *bounds, title=f"sample {example.sample_id}, {example.label}, {name}"),
-                f"{name}: {answer}",
+    def _kinds(self, model: CorruptModel, severities: Sequence[str], *, first: bool) -> Table:
+        """Accuracy of a model by kind and severity."""
+        with_ce = self.request.reference is not None
+        rows = [
+            (
+                kind.kind if kind.active else f"{kind.kind} (changes no sample, in no mean)",
+                *(level.accuracy for level in kind.levels),
+                Percent(kind.accuracy),
+                *([_in_percent(kind.ce)] if with_ce else []),
             )
-            for name, answer in answers.items()
+            for kind in model.kinds
         ]
-        return Example(pictures=pictures, caption=f"{example.kind}, class {example.label}")
+        columns = ("kind", *severities, "mean", *(["CE"] if with_ce else []))
+        title, shown = f"{model.model}: accuracy, kind by severity", first and len(rows) <= 20
+        return Table(title=title, columns=columns, rows=rows, heat=True, folded=not first, terminal=shown)
+
+    def _gallery(self, model: CorruptModel, severity: str) -> Gallery:
+        """A sample of each kind, the kinds that cost a model most first."""
+        examples, domain = [], None
+        for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy):
+            file = Path(self.folder) / example_path(self.facts.kinds.index(kind.kind))
+            if file.exists():
+                domain = domain or self.manifest["data"]["domain"]
+                examples.append(_example(kind.kind, read_arrays(file), domain, self.classes))
+        text = (
+            f"One sample of each kind at severity {severity}, the kinds that cost {model.model} most first: where there is one, "
+            "a sample that it gets right only without the corruption."
+        )
+        return Gallery(title="What the corruptions look like", examples=examples, text=text, open_examples=3)
+
+
+def _example(kind: str, arrays: Mapping[str, Array], domain: Mapping[str, Any], names: Sequence[str]) -> Example:
+    """Clean and corrupted pictures of a sample, with the answers to them."""
+    bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
+    label, *answers = (class_name(names, int(index)) for index in arrays["classes"])
+    title = f"sample {int(arrays['sample'][0])}, {label}"
+    pictures = [
+        Picture(picture(arrays[name], domain["kind"], *bounds, title=f"{title}, {name}"), f"{name}: {answer}")
+        for name, answer in zip(("clean", "corrupted"), answers, strict=True)
+    ]
+    return Example(pictures=pictures, caption=f"{kind}, class {label}")
 
 
 def _in_percent(error: Error) -> Measure:
     """A corruption error where the reference has 100."""
     value, low, high = (None if part is None else 100 * part for part in (error.value, error.low, error.high))
-    return Measure(value, low, high)
+    return Measure(value, low, high, "%")
 
 
 def _sentences(model: CorruptModel, reference: str | None) -> Iterator[str]:
@@ -293,7 +267,7 @@ def _sentences(model: CorruptModel, reference: str | None) -> Iterator[str]:
     mce = model.mce
     if mce.value is not None and model.model != reference:
         ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
-        text += f"; mean corruption error {100 * mce.value:.1f} ({ends}), where {reference} has 100"
+        text += f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where {reference} has 100 %"
     yield f"{text}."
     if model.most is not None and model.least is not None:
         yield f"{model.model}: {_end(model, model.most, 'most')}; {_end(model, model.least, 'least')}."
@@ -346,19 +320,14 @@ def summarise(folder: Folder[Answers]) -> CorruptResult:
     errors = _Errors(head["models"], facts, folder.rows)
     base = None if reference is None else errors.models.index(reference)
     models = [_model(errors, number, base, head["classes"]) for number in range(len(errors.models))]
-    short = shortfall_of(len(errors.active), errors.clean.shape[1])
+    claim, n = "corruption can be shown to cost more than another", errors.clean.shape[1]
+    short = shortfall(claim, pairs(len(errors.active)), "samples", n, smallest_mean)
     return CorruptResult(
         **head,
-        n=errors.clean.shape[1],
+        n=n,
         per_model=models,
-        shown=_shown(folder, errors, models[0]),
         notes=[*_notes(errors, base), *([short] if short else [])],
     )
-
-
-def shortfall_of(kinds: int, n: int) -> str:
-    """What `n` samples cannot show of the order of so many corruptions; empty for nothing."""
-    return shortfall("corruption can be shown to cost more than another", pairs(kinds), "samples", n, smallest_mean)
 
 
 def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
@@ -370,7 +339,6 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
             f"{len(active)} of {len(errors.kinds)} corruptions"
         )
     if base is None:
-        yield "without --reference there is no mean corruption error"
         return
     if perfect := [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]:
         yield (
@@ -387,13 +355,9 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
 def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> CorruptModel:
     wrong, clean = errors.wrong[number].sum(1).astype(np.float64), errors.clean[number]
     ces: Array | None = None
-    relatives: Array | None = None
     if base is not None:
-        severities = len(errors.severities)
-        reference, reference_clean = errors.wrong[base].sum(1).astype(np.float64), errors.clean[base]
+        reference = errors.wrong[base].sum(1).astype(np.float64)
         ces = np.stack([pseudo_values(*pair) for pair in zip(wrong, reference, strict=True)])
-        excess, reference_excess = wrong - severities * clean, reference - severities * reference_clean
-        relatives = np.stack([pseudo_values(*pair) for pair in zip(excess, reference_excess, strict=True)])
     members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     ordered = _order(errors, number)
     return CorruptModel(
@@ -403,7 +367,6 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
         most=_extreme(errors, ordered, -1),
         least=_extreme(errors, ordered, 1),
         mce=_error(None if ces is None or not members else ces[members].mean(0)),
-        relative_mce=_error(None if relatives is None or not members else relatives[members].mean(0)),
         kinds=[
             KindResult(
                 kind=kind,
@@ -462,19 +425,3 @@ def _level(answers: Answers) -> Level:
     return Level(
         severity=int(answers.severity[0]), accuracy=rate(int(right.sum()), len(answers)), median_l2=float(np.median(answers.l2))
     )
-
-
-def _shown(folder: Folder[Answers], errors: _Errors, model: CorruptModel) -> list[Shown]:
-    """The stored sample of each kind that changes any, with the answers of the first model."""
-    names = folder.head()["classes"]
-    example = []
-    for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy):
-        file = folder.path / example_path(errors.kinds.index(kind.kind))
-        if not file.exists():
-            continue
-        sample = int(read_arrays(file)["sample"][0])
-        clean, corrupted = errors.parts[model.model, CLEAN, 0], errors.parts[model.model, kind.kind, errors.severities[-1]]
-        row = int(np.flatnonzero(clean.sample_id == sample)[0])
-        label, before, after = (class_name(names, int(c[row])) for c in (clean.label, clean.pred, corrupted.pred))
-        example.append(Shown(kind=kind.kind, sample_id=sample, label=label, before=before, after=after))
-    return example

@@ -12,7 +12,6 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Model
 from brinell.core.norms import l2
 from brinell.core.record import Array
 from brinell.core.settings import Suite
@@ -23,7 +22,7 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies import work
 from brinell.studies.corruption import CorruptRequest
-from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path, shortfall_of
+from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path
 from brinell.studies.kit import Call, Piece, Plan
 
 
@@ -47,8 +46,6 @@ def make_plan(call: Call) -> CorruptPlan:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
     kinds = open_kinds(request.kind, plan.dataset)
-    if short := shortfall_of(len(kinds), len(plan.ids)):
-        call.progress.note(short)
     return replace(plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities)))
 
 
@@ -104,7 +101,8 @@ def _distortion(name: str) -> Distortion:
 def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
     """The units of work: the clean inputs, and each kind of corruption at all severities."""
     x = functools.cache(lambda: plan.dataset.load(plan.ids.tolist()).to(plan.device))
-    clean = functools.cache(lambda: {name: _classes(plan, model, x()) for name, model in plan.models.items()})
+    size = plan.request.batch_size
+    clean = functools.cache(lambda: {name: work.classes(model, x(), size) for name, model in plan.models.items()})
 
     def predict_clean() -> Answers:
         """Clean predictions of all models."""
@@ -115,9 +113,9 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
         parts: list[Answers] = []
         for severity in plan.severities:
             corrupted_x = corrupt_inputs(plan, plan.kinds[kind], kind, severity, x())
-            size = l2(corrupted_x - x()).cpu().numpy()
+            length = l2(corrupted_x - x()).cpu().numpy()
             for name, model in plan.models.items():
-                parts.append(_rows(plan, name, kind, severity, _classes(plan, model, corrupted_x), l2=size))
+                parts.append(_rows(plan, name, kind, severity, work.classes(model, corrupted_x, size), l2=length))
             if severity == plan.severities[-1]:
                 _save_example(plan, number, x(), corrupted_x, next(iter(clean().values())), parts[-len(plan.models)].pred)
         return rows.concatenate(parts)
@@ -147,11 +145,6 @@ def corrupt_inputs(plan: CorruptPlan, corruption: Distortion, kind: str, severit
     return torch.cat(batches)
 
 
-def _classes(plan: CorruptPlan, model: Model, x: Tensor) -> Array:
-    """(n,) int64: classes that a model predicts."""
-    return work.classes(model, x, plan.request.batch_size)
-
-
 def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any) -> Answers:
     shared = {"model": model, "kind": kind, "severity": severity, "sample_id": plan.ids, "label": plan.labels, "pred": pred}
     return rows.build(Answers, len(plan.ids), **shared, **columns)
@@ -162,4 +155,5 @@ def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, 
     errors = np.flatnonzero((clean_pred == plan.labels) & (pred != plan.labels))
     index = int(errors[0]) if len(errors) else 0
     arrays = {"clean": x[index].cpu().numpy(), "corrupted": corrupted[index].cpu().numpy()}
-    write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1]})
+    answers = np.array([plan.labels[index], clean_pred[index], pred[index]], dtype=np.int64)
+    write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1], "classes": answers})

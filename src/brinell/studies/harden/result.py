@@ -321,7 +321,8 @@ def _change_text(quantity: str, pair: PairedRate) -> str:
 
 
 def _from_to(pair: PairedRate) -> str:
-    return f"from {percent(pair.value_b)} to {percent(pair.value_a)} (change {points(pair.low)} to {points(pair.high)} points"
+    size = f"{100 * abs(pair.difference):.1f} points ({points(pair.low)} to {points(pair.high)}"
+    return f"from {percent(pair.value_b)} to {percent(pair.value_a)}, by {size}"
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:
