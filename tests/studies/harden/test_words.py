@@ -58,7 +58,10 @@ def test_only_significant_losses_name_a_class():
         assert (sentence == NO_LOSS) == (not lost)
         if lost:
             largest = min(lost, key=lambda name: by_class[name].difference)
-            assert f"by {-100 * by_class[largest].difference:.1f} points" in sentence and f"{by_class[largest].n} samples" in sentence
+            assert (
+                f"by {-100 * by_class[largest].difference:.1f} points" in sentence
+                and f"{by_class[largest].n} samples" in sentence
+            )
             assert sentence.count("also lost significantly") == (len(lost) > 1)
     assert 0 < found < 40 and class_losses(classes()) == ""
 
