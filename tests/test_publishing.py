@@ -61,5 +61,5 @@ def test_steps_of_the_workflow_run(tmp_path):
         ("audit", "claim", "board"), 0
     ), results
     assert results["gate"].returncode in (0, 1) and "gate" in results["gate"].stdout
-    assert "Adversarial robustness" in summary.read_text()
+    assert "What was not tested" in summary.read_text()
     assert "1 model in" in (tmp_path / "site/index.html").read_text()
