@@ -41,7 +41,7 @@ class Unrounded(Good):
 
     def __call__(self, graph, ball, labels):
         lower = super().__call__(graph, ball, labels)
-        return lower + (2e-5 if lower.dtype == torch.float32 else 0.0)
+        return lower + (2e-5 if ball.x.dtype == torch.float32 else 0.0)
 
 
 class OtherOrder(Good):

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from brinell.bounds._graph import NONLINEAR, Activation, Graph, Linear, MaxPool, Product, Range
 from brinell.bounds._relaxations import Relaxed, relax, relax_maxima, relax_product
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import Rows, total
 
 EXTRA = 16
 """Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
 MOST_REFINED = 2_000
 """Values of a node, other than a map, above which its range is that of interval arithmetic."""
+MOST_PRODUCTS = 2**41
+"""Products that refining a node may cost for a sample; above, its range is that of interval arithmetic."""
 MEGABYTES = 24
 """Size of the coefficients that are passed through the network at a time."""
 
@@ -86,7 +88,7 @@ class Relaxation:
         stop: int = 0,
         record: dict[int, Tensor] | None = None,
     ) -> Tensor:
-        """(rows,): lower bounds of linear functions of the value of a node.
+        """(rows,) float64: lower bounds of linear functions of the value of a node.
 
         Args:
             node: the node.
@@ -98,19 +100,19 @@ class Relaxation:
             record: gets the coefficients of the value of each activation.
         """
         lines = {**self.lines, **(lines or {})}
-        pending, total = {node: rows}, rows.a.new_zeros(len(rows.a))
-        constant = total
+        pending, rounded = {node: rows}, rows.a.new_zeros(len(rows.a), dtype=torch.float64)
+        constant = rounded
         for k in range(node, stop, -1):
             if (rows_ := pending.pop(k, None)) is None:
                 continue
             spec = self.graph.nodes[k]
             size = self._size(k, rows_)
-            total = total + (rows_.a[0].numel() + EXTRA) * size
             parts: tuple[Rows, ...]
             if k in lines:
                 if record is not None:
                     record[k] = rows_.dense(spec.shape).a
                 *pulled, shift = lines[k].pull(rows_)
+                roundings = lines[k].roundings
                 if penalties and k in penalties:
                     (argument,) = pulled
                     argument = argument.dense(self.graph.nodes[spec.arguments[0]].shape)
@@ -121,31 +123,34 @@ class Relaxation:
                 assert operation is not None and not isinstance(operation, NONLINEAR)
                 rows_ = rows_.dense(spec.shape) if isinstance(operation, Linear) else rows_
                 shift = operation.offset(rows_)
-                total = total + operation.roundings * size
+                roundings = operation.roundings[1]
                 parts = operation.adjoint(rows_, [self.graph.nodes[j].shape for j in spec.arguments])
             constant = constant + shift
+            rounded = rounded + (roundings + rows_.additions + EXTRA) * size
             for j, part in zip(spec.arguments, parts, strict=True):
                 pending[j] = pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
         if stop in pending:
             least, size = self._concretize(pending[stop]) if stop == 0 else self._concretize_range(stop, pending[stop])
-            constant, total = constant + least, total + (pending[stop].a[0].numel() + EXTRA) * size
-        allowance = unit(constant) * (total + len(self.graph.nodes) * constant.detach().abs())
+            constant, rounded = constant + least, rounded + (pending[stop].additions + EXTRA) * size
+        allowance = unit(rows.a) * rounded + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
         self._record(node, rows, allowance)
         return constant - allowance
 
     def _record(self, node: int, rows: Rows, allowance: Tensor) -> None:
         """Note the largest allowance for rounding in a bound on scores, sample by sample."""
         if node == len(self.graph.nodes) - 1:
-            self.ball.allowance.scatter_reduce_(0, self.ball.sample[rows.sample], allowance.detach(), "amax")
+            self.ball.allowance.scatter_reduce_(
+                0, self.ball.sample[rows.sample], allowance.detach().to(self.ball.allowance), "amax"
+            )
 
     def _size(self, node: int, rows: Rows) -> Tensor:
         """(rows,): the sum of absolute products of functions of the value of a node."""
-        return (rows.a.detach().abs() * rows.pick(self.largest[node])).flatten(1).sum(1)
+        return total(rows.a.detach().abs() * rows.pick(self.largest[node]))
 
     def within_ranges(self, node: int, rows: Rows) -> Tensor:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
         least, size = self._concretize_range(node, rows)
-        allowance = unit(least) * (rows.a[0].numel() + EXTRA) * size
+        allowance = unit(rows.a) * (rows.additions + EXTRA) * size
         self._record(node, rows, allowance)
         return least - allowance
 
@@ -162,14 +167,14 @@ class Relaxation:
         positive = rows.a.clamp(min=0)
         least = positive * rows.pick(low) + (rows.a - positive) * rows.pick(high)
         size = rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs()))
-        return least.flatten(1).sum(1), size.flatten(1).sum(1)
+        return total(least), total(size)
 
     def _concretize(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """(rows,): the least value of functions of the input, and the sum of absolute products."""
         least, size = self._concretize_range(0, rows)
         if self.ball.norm == "l2":
             flat = rows.a.flatten(1)
-            centre = (rows.a * rows.pick(self.ball.x)).flatten(1).sum(1)
+            centre = total(rows.a * rows.pick(self.ball.x))
             least = torch.maximum(
                 least, centre - self.ball.eps[rows.sample] * flat.norm(dim=1) * (1 + flat.shape[1] * unit(flat))
             )
@@ -219,7 +224,7 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
             products, roundings = torch.maximum(least.abs(), most.abs()), 4
         else:
             products = operation.products(*(torch.maximum(a.abs(), b.abs()) for a, b in arguments))
-            roundings = operation.roundings
+            roundings = operation.roundings[0]
             if all(j in box for j in spec.arguments) and len(spec.arguments) == 1:
                 exact |= {k} if spec.arguments[0] in exact else set()
                 box |= {k} if type(operation).__name__ in ("Scale", "Reshape") else set()
@@ -260,7 +265,8 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) 
         for spec in state.graph.nodes
     )
     open_ = torch.ones_like(low, dtype=torch.bool) if smooth else (low < 0) & (high > 0)
-    index = open_.nonzero()
+    affordable = open_.flatten(1).sum(1) * state.graph.products[node] <= MOST_PRODUCTS
+    index = (open_ & affordable.view(-1, *[1] * len(shape))).nonzero()
     if not len(index):
         return
     sample = index[:, 0]
@@ -273,9 +279,15 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) 
     unit.view(len(index), -1).scatter_(1, index[:, 1:2] if len(shape) in (1, 3) else _flat(index[:, 1:], shape), 1.0)
     position = tuple(index.T)
     low, high = low.clone(), high.clone()
-    low[position] = torch.maximum(low[position], lower(node, Rows(unit, sample, corner, size)))
-    high[position] = torch.minimum(high[position], -lower(node, Rows(-unit, sample, corner, size)))
+    low[position] = torch.maximum(low[position], _below(lower(node, Rows(unit, sample, corner, size)), low.dtype))
+    high[position] = torch.minimum(high[position], -_below(lower(node, Rows(-unit, sample, corner, size)), low.dtype))
     state.ranges[node] = low, high
+
+
+def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of another precision that are no larger."""
+    rounded = value.to(dtype)
+    return torch.where(rounded > value, rounded.nextafter(torch.full_like(rounded, -torch.inf)), rounded)
 
 
 def _flat(index: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -7,13 +7,16 @@ of their value if the ranges of their arguments are known (interval arithmetic),
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from math import prod
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.bounds._functions import FUNCTIONS, Function
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import Rows, total
 
 Range = tuple[Tensor, Tensor]
 """Least and largest values (n, *shape)."""
@@ -24,7 +27,7 @@ def centred(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _zero(rows: Rows) -> Tensor:
-    return rows.a.new_zeros(len(rows.a))
+    return rows.a.new_zeros(len(rows.a), dtype=torch.float64)
 
 
 class _Weighted:
@@ -59,9 +62,8 @@ class Convolution(_Weighted):
     groups: int = 1
 
     @property
-    def roundings(self) -> int:
-        """Additions of one value, or of one value of the adjoint."""
-        return self.weight[0].numel() + self.weight.shape[0] * self.weight[0, 0].numel() + 1
+    def roundings(self) -> tuple[int, int]:
+        return self.weight[0].numel() + 1, self.weight.shape[0] * self.weight[0, 0].numel()
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
@@ -71,7 +73,7 @@ class Convolution(_Weighted):
 
     def offset(self, rows: Rows) -> Tensor:
         """The bias at each position."""
-        return _zero(rows) if self.bias is None else rows.clip().a.sum((2, 3)) @ self.bias
+        return _zero(rows) if self.bias is None else total(rows.clip().a, 2) @ self.bias.double()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +84,8 @@ class Linear(_Weighted):
     bias: Tensor | None
 
     @property
-    def roundings(self) -> int:
-        """Additions of one value, or of one value of the adjoint."""
-        return sum(self.weight.shape) + 1
+    def roundings(self) -> tuple[int, int]:
+        return self.weight.shape[1] + 1, self.weight.shape[0]
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
@@ -93,7 +94,7 @@ class Linear(_Weighted):
         return (rows.replaced(rows.a @ self.weight),)
 
     def offset(self, rows: Rows) -> Tensor:
-        return _zero(rows) if self.bias is None else (rows.a @ self.bias).reshape(len(rows.a), -1).sum(1)
+        return _zero(rows) if self.bias is None else total(rows.a * self.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +103,7 @@ class Scale(_Weighted):
 
     weight: Tensor
     bias: Tensor
-    roundings = 3
+    roundings = 2, 1
 
     def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return x * weight if bias is None else x * weight + bias
@@ -111,14 +112,14 @@ class Scale(_Weighted):
         return (rows.replaced(rows.a * rows.pick(self.weight)),)
 
     def offset(self, rows: Rows) -> Tensor:
-        return (rows.a * rows.pick(self.bias)).flatten(1).sum(1)
+        return total(rows.a * rows.pick(self.bias))
 
 
 class _Move:
     """An operation that moves values and computes nothing."""
 
     value: Callable[..., Tensor]
-    roundings = 0
+    roundings: tuple[int, int] = (0, 0)
 
     def interval(self, *ranges: Range) -> Range:
         return self.value(*(low for low, _ in ranges)), self.value(*(high for _, high in ranges))
@@ -149,7 +150,10 @@ class Gather(_Move):
 
     index: Tensor
     """Positions, in the shape of the value."""
-    roundings = 64
+
+    @cached_property
+    def roundings(self) -> tuple[int, int]:  # type: ignore[override]
+        return 0, int(torch.bincount(self.index.flatten() + 1)[1:].max()) if bool((self.index >= 0).any()) else 0
 
     def value(self, x: Tensor) -> Tensor:
         flat = torch.cat([x.flatten(1), x.new_zeros(len(x), 1)], 1)
@@ -170,7 +174,7 @@ class Sum:
     """Weighted sum of two values of the same shape."""
 
     factors: tuple[float, float] = (1.0, 1.0)
-    roundings = 3
+    roundings = 3, 1
 
     def value(self, first: Tensor, second: Tensor) -> Tensor:
         return self.factors[0] * first + self.factors[1] * second
@@ -285,8 +289,8 @@ class Product:
 
 
 AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
-"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` is the most
-roundings on the way of a product through the map or its adjoint, and `products` the sum of the absolute values of all products,
+"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` are
+those on the way of a product through the map, and through its adjoint, and `products` the sum of the absolute values of all products,
 from the largest absolute values of the arguments."""
 Operation = AffineMap | Activation | MaxPool | Product
 """Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
@@ -319,6 +323,13 @@ class Graph:
     def activations(self) -> tuple[int, ...]:
         return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, NONLINEAR))
 
+    @cached_property
+    def products(self) -> list[int]:
+        """The products that one function of each node costs on its way back to the input, as whole maps."""
+        maps = [node.operation if isinstance(node.operation, Convolution | Linear) else None for node in self.nodes]
+        terms = [0 if op is None else op.roundings[0] for op in maps]
+        return list(accumulate(prod(node.shape) * (1 + count) for node, count in zip(self.nodes, terms, strict=True)))
+
     def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":
         """The same network with its constants in another precision, and on another device."""
         nodes = []
@@ -326,7 +337,7 @@ class Graph:
             operation = node.operation
             if isinstance(operation, _Weighted):
                 bias = None if operation.bias is None else operation.bias.to(device, dtype)
-                operation = replace(operation, weight=operation.weight.to(device, dtype), bias=bias)
+                operation = replace(operation, weight=operation.weight.to(device, dtype), bias=bias)  # type: ignore[arg-type]
             elif isinstance(operation, Gather):
                 operation = Gather(operation.index.to(device))
             nodes.append(Node(operation, node.arguments, node.shape))

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from brinell.bounds._functions import Function
 from brinell.bounds._graph import Activation, MaxPool, Product, Range, centred
-from brinell.bounds._rows import Rows
+from brinell.bounds._rows import Rows, total
 
 SLOPES, STEPS = 8, 48
 """Tangents of a function that are tried as lines on either side, and steps of the grid on which they are compared with it."""
@@ -25,15 +25,16 @@ class Lines:
     high_shift: Tensor
     largest: Tensor
     """The largest absolute value that a line takes at the ends of the range, products apart."""
+    roundings = 3
 
     def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
         """Coefficients of the argument that bound the functions from below, and the constants that go with them."""
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
         a = positive * rows.pick(self.low_slope) + negative * rows.pick(self.high_slope)
-        constant = (negative * rows.pick(self.high_shift)).flatten(1).sum(1)
+        constant = total(negative * rows.pick(self.high_shift))
         if self.low_shift is not None:
-            constant = constant + (positive * rows.pick(self.low_shift)).flatten(1).sum(1)
+            constant = constant + total(positive * rows.pick(self.low_shift))
         # Slopes outside of the map are 0.
         return replace(rows, a=a, clipped=True), constant
 
@@ -138,6 +139,10 @@ class Planes:
     largest: Tensor
     """The largest absolute value that a plane takes, products apart."""
 
+    @property
+    def roundings(self) -> int:
+        return max(*self.first.shape[-2:], *self.second.shape[-2:]) if self.product.matrices else 3
+
     def pull(self, rows: Rows) -> tuple[Rows, Rows, Tensor]:
         """Coefficients of both values that bound the functions from below, and the constants that go with them."""
         rows = rows.dense(self.spread.shape[1:])
@@ -147,7 +152,7 @@ class Planes:
         else:
             a, b = rows.a * second, rows.a * first
         constant = rows.a * self.product.value(first, second) + rows.a.abs() * rows.pick(self.spread)
-        return rows.replaced(a), rows.replaced(b), -constant.flatten(1).sum(1)
+        return rows.replaced(a), rows.replaced(b), -total(constant)
 
 
 def relax_product(product: Product, first: Range, second: Range) -> Planes:
@@ -179,11 +184,15 @@ class Windows:
     largest: Tensor
     """The largest absolute value of each window."""
 
+    @property
+    def roundings(self) -> int:
+        return self.selection.shape[1]
+
     def pull(self, rows: Rows) -> tuple[Rows, Tensor]:
         """Coefficients of the argument that bound the functions from below, and the constants that go with them."""
         positive = rows.a.clamp(min=0)
         negative = rows.a - positive
-        constant = (negative * rows.pick(self.high)).flatten(1).sum(1)
+        constant = total(negative * rows.pick(self.high))
         a = positive + negative * rows.pick(self.certain)
         pool, (height, width) = self.pool, rows.a.shape[2:]
         extent = [(n - 1) * s + k for n, s, k in zip((height, width), pool.stride, pool.kernel, strict=True)]
@@ -221,4 +230,4 @@ def relax_maxima(pool: MaxPool, argument: Range) -> Windows:
 
 
 Relaxed = Lines | Windows | Planes
-"""What takes the place of an operation that is not linear."""
+"""What takes the place of an operation that is not linear; `roundings` are those of one coefficient on the way back."""

@@ -14,8 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+GROUP = 64
+"""Numbers that are added up in the precision of a network; their sums are added up in float64."""
 SMALL = 16
 """Positions of a window up to which a transposed convolution is faster as one product with a matrix."""
+
+
+def total(x: Tensor, axis: int = 1) -> Tensor:
+    """Float64: the sums over all axes from this one on."""
+    flat = x.flatten(axis)
+    count = flat.shape[-1] // GROUP
+    groups, remainder = flat[..., : count * GROUP], flat[..., count * GROUP :]
+    return groups.reshape(*flat.shape[:-1], count, GROUP).sum(-1).double().sum(-1) + remainder.sum(-1)
 
 
 @lru_cache(maxsize=64)
@@ -45,10 +55,19 @@ class Rows:
     """True if coefficients outside of the map are 0."""
     groups: tuple[Tensor, Tensor] | None = None
     """Functions whose windows are the same: the first row (groups,) of each group, and the group (rows,) of each row."""
+    alike: bool = False
+    """True if all are of the same sample."""
+
+    @property
+    def additions(self) -> int:
+        """Roundings of a sum of all coefficients by `total`."""
+        count = self.a[0].numel()
+        return min(count, GROUP) + (count // GROUP if self.a.dtype == torch.float64 else 1)
 
     def grouped(self) -> "Rows":
-        if self.corner is None or self.groups is not None:
-            return self
+        """The same functions with what is known of them all."""
+        if self.corner is None:
+            return replace(self, alike=bool((self.sample == self.sample[:1]).all()))
         keys = torch.cat([self.sample[:, None], self.corner], 1)
         _, group = torch.unique(keys, dim=0, return_inverse=True)
         first = torch.zeros(int(group.max()) + 1, dtype=torch.long, device=group.device)
@@ -65,7 +84,7 @@ class Rows:
         """The parts of values (n, *shape), or of one value (*shape) for all samples, on which the functions depend."""
         alike = value.dim() < self.a.dim()
         if self.corner is None:
-            return value if alike else value[self.sample]
+            return value if alike else value[self.sample[:1] if self.alike else self.sample]
         value = value[None] if alike else value
         padded, above, before = self._padded(value)
         windows = padded.unfold(2, self.a.shape[2], 1).unfold(3, self.a.shape[3], 1)

@@ -73,7 +73,7 @@ def optimise(
     parameters = [*slopes.values(), *multipliers.values()]
     steps = steps if parameters else 0
     adam = torch.optim.Adam(parameters or [torch.zeros(1, device=rows.a.device)], lr=rate)
-    best = rows.a.new_full((len(rows.a),), -torch.inf)
+    best = rows.a.new_full((len(rows.a),), -torch.inf, dtype=torch.float64)
     optima = [parameter.detach().clone() for parameter in parameters]
     for step in range(steps + 1):
         with torch.set_grad_enabled(step < steps):

@@ -37,7 +37,7 @@ class Subproblems:
             for k, spec in enumerate(root.graph.nodes)
             if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
-        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf)))
+        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64)))
 
     def __len__(self) -> int:
         return len(self.lower)

@@ -46,7 +46,7 @@ class BetaCrown(Checked):
     """Steps of Adam for each part."""
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
-        lower = ball.x.new_empty(len(labels), graph.classes - 1)
+        lower = ball.x.new_empty(len(labels), graph.classes - 1, dtype=torch.float64)
         for k in range(len(labels)):
             start = time.process_time()
             index = torch.tensor([k], device=labels.device)

@@ -194,20 +194,20 @@ def smooth(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
 def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     """Attack and bound a part of the samples, and write its counterexamples."""
     ids, labels = plan.ids[part], plan.labels[part]
-    (model,) = plan.models.values()
+    ((name, model),) = plan.models.items()
     x = plan.dataset.load(ids.tolist())
     options = call.options or AuditedRun()
     if options.run is None:
         attacked = attack(plan, call, x, labels)
     else:
-        attacked = read_attacks(Run.open(options.run), *plan.models, ids, len(plan.levels))
+        attacked = read_attacks(Run.open(options.run), name, ids, len(plan.levels))
     network = read_network(model, x[:COMPARED].to(plan.device))
     prover = Prover.of(network, plan.dataset.domain, call.request.norm, plan.device)
     limit = torch.as_tensor(attacked.first)
     limit[torch.as_tensor(attacked.failed)] = 0
     proofs = Proofs.none(len(ids))
-    for name, method in plan.methods:
-        proofs.extend(prover, name, method, x, torch.as_tensor(labels).long(), plan.levels, limit)
+    for spec, method in plan.methods:
+        proofs.extend(prover, spec, method, x, torch.as_tensor(labels).long(), plan.levels, limit)
     if call.request.solver:
         on_processor = Prover.of(network, plan.dataset.domain, call.request.norm)
 
