@@ -289,9 +289,9 @@ class Product:
 
 
 AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
-"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` are
-those on the way of a product through the map, and through its adjoint, and `products` the sum of the absolute values of all products,
-from the largest absolute values of the arguments."""
+"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` are those on
+the way of a product through the map, and through its adjoint, and `products` the sum of the absolute values of all products, from
+the largest absolute values of the arguments."""
 Operation = AffineMap | Activation | MaxPool | Product
 """Function of a node: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
 
