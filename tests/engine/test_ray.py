@@ -1,5 +1,8 @@
 """Workers on Ray make the rows of any number of workers; Ray is beside the environment (`make extras`)."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,6 @@ from brinell.engine.ray_pool import RayPool
 from brinell.store.run import Run
 from brinell.testing.studies import rows_match, rows_of
 
-pytestmark = pytest.mark.nightly
 SETTINGS = {"samples": 60, "eps": "0:0.1:3", "attack": ("apgd-ce?steps=10", "square?steps=40"), "progress": False}
 
 
@@ -27,6 +29,7 @@ def counts(monkeypatch):
     return count
 
 
+@pytest.mark.nightly
 def test_an_audit_and_a_study_on_ray(tmp_path, counts):
     for count in (1, 2):
         counts[0] = count
@@ -43,6 +46,22 @@ def test_what_is_refused(monkeypatch):
     for on in ("slurm", "ray:", "rays"):
         with pytest.raises(brinell.BrinellError, match="write ray or ray:ADDRESS"):
             RayPool(on, lambda channel: None, gpus=False)
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(brinell.BrinellError, match="Ray is not installed"):
         RayPool("ray", lambda channel: None, gpus=False)
+
+
+def test_what_does_not_start_is_the_environment(monkeypatch):
+    """Ray raises a bare Exception where its processes do not come up in time."""
+
+    def init(**settings):
+        raise Exception("The current node timed out during startup.")
+
+    stopped = []
+    ray = SimpleNamespace(init=init, shutdown=lambda: stopped.append(True))
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    for on, code, words in (("ray", 3, "may be too busy"), ("ray:ray://nowhere:1", 2, "correct the address")):
+        with pytest.raises(brinell.BrinellError, match=words) as caught:
+            RayPool(on, lambda channel: None, gpus=False)
+        assert caught.value.exit_code == code
+    assert len(stopped) == 2

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from brinell.core.errors import RequestError, one_line, option
+from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.engine.executor import Channel, Pool, Worker, WorkerDiedError
 
 
@@ -29,8 +29,13 @@ class RayPool(Pool):
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # from Ray 2.60 on; else it writes one into the home
         try:
             ray.init(address=address or "local", log_to_driver=False, ignore_reinit_error=True)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise RequestError(f"Ray cannot be reached ({one_line(error, 150)}): correct the address in {option('on')}") from None
+        except Exception as error:  # what does not start is the machine's affair, and Ray has no class of errors for it
+            ray.shutdown()
+            if address:
+                text = f"Ray cannot be reached ({one_line(error, 150)}): correct the address in {option('on')}"
+                raise RequestError(text) from None
+            text = f"Ray did not start on this machine, which may be too busy ({one_line(error, 150)})"
+            raise StoppedError(f"{text}: try again, or leave out {option('on')}") from None
         self._ray, self._command, self._gpus = ray, command, gpus
 
     def open_workers(self, shared: Mapping[str, Any]) -> Sequence[Any]:

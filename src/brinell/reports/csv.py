@@ -8,7 +8,7 @@ from typing import Any
 from brinell.analysis.inference import Rank
 from brinell.core.outward import cell as safe_cell
 from brinell.reports.numbers import is_proportion
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
+from brinell.reports.values import Claimed, Code, Detail, Link, Measure, Percent, Points, PValue, Report, Seconds, Table
 
 COUNTED, MEASURED = ("value", "low", "high", "k", "n"), ("value", "low", "high")
 
@@ -60,7 +60,7 @@ def _value(cell: Any, part: str) -> Any:
         cell = cell.value
     if isinstance(cell, PValue | Seconds):
         return cell.value
-    if isinstance(cell, Link | Code):
+    if isinstance(cell, Link | Code | Claimed):
         return cell.text
     if isinstance(cell, list | tuple):
         return "; ".join(map(str, cell))

@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 
 from brinell.reports import figures
 from brinell.reports.csv import csv_files
-from brinell.reports.numbers import detail_text, full_text, is_proportion, main_text, share_of
-from brinell.reports.values import Code, Curve, Detail, Link, Report, Span, Table
+from brinell.reports.numbers import NBSP, detail_text, full_text, is_proportion, main_text, share_of
+from brinell.reports.values import Claimed, Code, Curve, Detail, Link, Report, Seconds, Span, Table
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PAGE, verb_of
 
@@ -83,7 +83,7 @@ def environment() -> jinja2.Environment:
         "heat_class": heat_class,
         "breakable": breakable,
         "is_proportion": is_proportion,
-        "is_text": lambda value: isinstance(value, str | Link | list | tuple),
+        "is_text": lambda value: _is_words(value) or isinstance(value, list | tuple),
         "kind_of": lambda block: type(block).__name__,
         "left": lambda table, column: column > 0 and _is_text(table, column),
         "legend": figures.legend,
@@ -110,7 +110,9 @@ def content(value: Any) -> Markup:
         kind, label = "span" if low <= high else "span back", main_text(value)
         rect = Markup('<rect x="{:.1f}" width="{:.1f}" height="8"/>').format(min(low, high), max(abs(high - low), 1))
         return Markup('<svg class="{}" viewBox="0 0 100 8" role="img" aria-label="{}">{}</svg>').format(kind, label, rect)
-    return Markup("<code>{}</code>").format(value.text) if isinstance(value, Code) else escape(main_text(value))
+    if isinstance(value, Code):
+        return Markup("<code>{}</code>").format(value.text)
+    return escape(f"{main_text(value)}{NBSP}†" if isinstance(value, Seconds) and value.value is not None else main_text(value))
 
 
 def shade_text(value: Any) -> tuple[str, str]:
@@ -134,7 +136,11 @@ def heat_class(value: Any, table: Table) -> str:
 
 def _is_text(table: Table, column: int) -> bool:
     values = [row[column] for row in table.rows if row[column] is not None]
-    return bool(values) and all(isinstance(value, str | Link) for value in values)
+    return bool(values) and all(map(_is_words, values))
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value.value if isinstance(value, Detail) else value, str | Link | Claimed)
 
 
 def breakable(text: str) -> Markup:

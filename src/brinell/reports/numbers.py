@@ -3,7 +3,7 @@
 from typing import Any
 
 from brinell.analysis.inference import Rank
-from brinell.reports.values import Code, Detail, Link, Measure, Percent, Points, PValue, Seconds, Span
+from brinell.reports.values import Claimed, Code, Detail, Link, Measure, Percent, Points, PValue, Seconds, Span
 
 NONE = "–"
 NBSP, THIN = "\u00a0", "\u202f"
@@ -117,6 +117,8 @@ def main_text(value: Any) -> str:
             return p_value(value.value)
         case Seconds():
             return seconds(value.value)
+        case Claimed():
+            return f"{value.text}{NBSP}†"
         case Link() | Code():
             return value.text
         case Detail():

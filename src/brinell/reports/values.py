@@ -77,6 +77,13 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Claimed:
+    """What no verification finds again, since it is the word of whoever made the folder. Durations are too; † marks both."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Detail:
     """A value with a smaller text below it."""
 

@@ -12,7 +12,7 @@ from brinell.analysis.folder_result import ClaimingResult, Result
 from brinell.core import bounded
 from brinell.reports import html, terminal
 from brinell.reports.notebook import notebook
-from brinell.reports.values import Cell, Code, Report, Seconds
+from brinell.reports.values import Cell, Claimed, Code, Report, Seconds
 from brinell.store.folder import MANIFEST, PAGE
 
 
@@ -86,10 +86,10 @@ def provenance(manifest: Mapping[str, Any]) -> list[tuple[str, Cell]]:
         facts += [(f"digest of {model['name']}", Code(model["digest"])), *(("model", note) for note in model.get("notes") or [])]
     return [
         *facts,
-        ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())),
-        ("hardware", ", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items())),
-        ("time", f"{manifest['created']} to {manifest['finished'] or '–'}"),
+        ("brinell", Claimed(f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}")),
+        ("versions", Claimed(", ".join(f"{name} {version}" for name, version in manifest["versions"].items()))),
+        ("hardware", Claimed(", ".join(f"{name}: {value}" for name, value in manifest["hardware"].items()))),
+        ("time", Claimed(f"{manifest['created']} to {manifest['finished'] or '–'}")),
     ]
 
 

@@ -28,7 +28,7 @@ def make_figures(number, rng, **changes):
     proofs = [rate(int(rng.integers(n + 1)), n, eps=value) for value in eps]
     robust = [rate(int((states[:, 1 + i] == RIGHT).sum()), n, eps=value) for i, value in enumerate(eps)]
     values = {
-        "run": f"run-{number:02d}", "verb": "audit", "verified": bool(rng.random() < 0.6),
+        "run": f"run-{number:02d}", "verb": "audit", "repeated": 0, "verified": bool(rng.random() < 0.6),
         "model": str(rng.choice(["a", "b", "c"])), "digest": str(rng.choice(["0" * 32, "1" * 32])), "data": "data",
         "data_digest": str(rng.choice(["x", "y"])),
         "distance": str(rng.choice(["linf", "l2"])), "criterion": "misclassified", "unit": "", "eps": eps,
@@ -80,7 +80,14 @@ def test_only_what_was_verified_is_combined_and_ranked():
 
 def test_ranks_use_the_samples_that_both_have():
     rng = np.random.default_rng(3)
-    common = {"data_digest": "x", "distance": "linf", "eps": [0.1, 0.2], "eps_text": ["0.1", "0.2"], "verified": True}
+    common = {
+        "data_digest": "x",
+        "distance": "linf",
+        "eps": [0.1, 0.2],
+        "eps_text": ["0.1", "0.2"],
+        "repeated": 0,
+        "verified": True,
+    }
     two = []
     for name, ids in (("a", np.arange(60)), ("b", np.arange(30, 90))):
         states = np.where(rng.random((60, 3)) < (0.9 if name == "a" else 0.2), RIGHT, WRONG).astype(np.int8)

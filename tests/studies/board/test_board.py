@@ -4,8 +4,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.studies.board.arrangement import Figures, arrange
 from brinell.studies.board.examination import examine
-from brinell.studies.board.run import SIDE_BY_SIDE
 from runs import ATTACKS, EPS
 
 
@@ -90,23 +87,12 @@ def test_a_board_made_again_writes_what_is_new(runs, tmp_path):
     assert {name: text for name, text in after.items() if name[0] != "."} == {n: t for n, t in before.items() if n[0] != "."}
 
 
-@pytest.mark.slow
-def test_a_script_runs_once(runs, tmp_path):
-    """Many runs are verified by several processes, none of which runs the script that called the board."""
-    for number in range(SIDE_BY_SIDE):
-        copy(runs / "m0", tmp_path / "runs" / str(number))
-    script = tmp_path / "script.py"
-    script.write_text("import brinell\nprint('begun')\nprint(brinell.board('runs', level='rows', out='site').models)\n")
-    answer = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == ["begun", str(SIDE_BY_SIDE)], answer.stderr
-
-
 def test_random_forgeries_are_refused(runs, tmp_path):
     """Every way: nothing of a forged folder is shown, and the reason is a line."""
     for seed, forge in enumerate(FORGERIES):
         path = copy(runs / "m0", tmp_path / f"run{seed}")
         change = forge(path, np.random.default_rng(seed))
-        outcome = examine(str(path), "replay" if forge is change_label else "rows", None)
+        outcome = examine(path, "replay" if forge is change_label else "rows", None)
         assert outcome.get("why") and "\n" not in outcome["why"], change
 
 
@@ -118,14 +104,14 @@ def test_consistent_forgeries_need_a_replay(runs, tmp_path):
     whitewash(forger, samples, lambda stage: {"forwards": 1, "backwards": 1})
     forger.delete_inputs(samples)
     forger.save()
-    (figures,) = examine(str(path), "rows", None)["figures"]
+    (figures,) = examine(path, "rows", None)["figures"]
     assert not figures["verified"]
-    assert "why" in examine(str(path), "replay", None)
+    assert "why" in examine(path, "replay", None)
 
 
 def test_a_folder_that_nobody_repeated_changes_no_row_of_others(runs):
     """A claim with the digests of a verified model and better figures, proofs and names of its own."""
-    verified = examine(str(runs / "m0"), "replay", str(runs))["figures"]
+    verified = examine(runs / "m0", "replay", runs)["figures"]
     claim = verified[0] | {"run": "claim", "verified": False, "data": "other name", "certified": verified[0]["robust"]}
     alone, joined = (arrange([Figures.model_validate(f) for f in figures]) for figures in (verified, [*verified, claim]))
     for before, after in zip(alone, joined, strict=True):

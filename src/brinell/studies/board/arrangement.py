@@ -30,6 +30,8 @@ class Figures(Result):
     """The command that made it."""
     verified: bool
     """True if the board repeated it with its model and data."""
+    repeated: int
+    """Samples that it attacked again from the start; 0 for proofs, which it made again for all."""
     model: str
     digest: str
     """Digest of the model."""
@@ -152,7 +154,7 @@ def _task(key: str, entries: list[Entry]) -> Task:
     aimed = "" if folder.criterion == "misclassified" else f", {folder.criterion}"
     return Task(
         slug=slug(f"{folder.data}-{folder.distance}-{text}", hashlib.blake2b(key.encode(), digest_size=4).hexdigest()),
-        name=f"{folder.data}, {distance(folder.distance)} {text}{aimed}",
+        name=f"{folder.data}, {distance(folder.distance)} {text}{aimed}{'' if folder.verified else ' (claimed)'}",
         eps=folder.eps[position],
         entries=[*ranked, *unranked],
         standing=order,

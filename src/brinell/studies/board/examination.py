@@ -1,4 +1,4 @@
-"""Verifies a folder, and reads its figures if it holds: the part of a board that several processes do side by side."""
+"""Verifies a folder, and reads its figures if it holds."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from brinell.studies import register
 from brinell.studies.board.arrangement import Figures
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification import VerifyRequest
-from brinell.studies.verification.result import Status
 from brinell.studies.verification.run import carry_out as verify
 from brinell.studies.verification.run import verify_files
 
@@ -26,7 +25,7 @@ PLACED = ("audit", "certify")
 """Verbs whose folders have a place on a board."""
 
 
-def examine(path: str, level: str, trust: str | None) -> dict[str, Any]:
+def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
     """Verify a folder and read its figures.
 
     Args:
@@ -38,60 +37,42 @@ def examine(path: str, level: str, trust: str | None) -> dict[str, Any]:
         `figures`, a list of `Figures` as JSON, or `why`, the reason of a refusal.
     """
     try:
-        figures = _examine(Path(path), level, None if trust is None else Path(trust))
-        return {"figures": [entry.model_dump(mode="json", by_alias=True) for entry in figures]}
+        with fitting(path):
+            return {"figures": [entry.model_dump(mode="json", by_alias=True) for entry in _examine(path, level, trust)]}
     except BrinellError as error:
         return {"why": one_line(error, 600)}
-    except Exception as error:  # a damaged file breaks in more ways than anybody lists, and the others are to be shown
-        return {"why": f"its files contradict each other ({type(error).__name__}: {one_line(error, 200)})"}
 
 
 def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
-    """The figures of a folder that holds.
-
-    Raises:
-        RequestError: it does not, or it has no figures for a board.
-    """
     study = register.study_of(path)
     if study.verb not in PLACED:
         raise RequestError(f"brinell {study.verb} made it, which gives no robust accuracy: name a run of brinell audit")
-    if level == "rows":
-        result = verify_files(path, "the board reads files alone")
-    else:
-        call = Call(
-            study=register.load("verify"),
-            request=VerifyRequest(run=str(path)),
-            command="",
-            progress=SilentProgress(),
-            trust=trust,
-        )
-        result = verify(call)
+    request, verb = VerifyRequest(run=str(path)), register.load("verify")
+    call = Call(study=verb, request=request, command="", progress=SilentProgress(), trust=trust)
+    result = verify_files(path, "the board reads files alone") if level == "rows" else verify(call)
     if result.problems:
         first, further = result.problems[0], len(result.problems) - 1
         samples = f" (samples {', '.join(map(str, first.samples))})" if first.samples else ""
         raise RequestError(f"{first.location}: {first.description}{samples}{f' and {further} more' * bool(further)}")
-    verified = result.status == Status.PROVED
-    with fitting(path):
-        if study.verb != "audit":
-            return [_of_rates(study, path, verified)]
-        run = Run.open(path)
-        records = run.records()
-        models = summarise(run.manifest, records, str(path)).models
-        if max(run.manifest["eps"]) <= 0:
-            raise RequestError("it has no budget above 0, and a board compares robust accuracy")
-        return [_of_model(run, records, model, verified) for model in models]
+    known = {"run": str(path), "verb": study.verb, "verified": result.passed, "repeated": result.samples}
+    if study.verb != "audit":
+        return [_of_rates(study, path, known)]
+    run = Run.open(path)
+    records = run.records()
+    models = summarise(run.manifest, records, str(path)).models
+    if max(run.manifest["eps"]) <= 0:
+        raise RequestError("it has no budget above 0, and a board compares robust accuracy")
+    return [_of_model(run, records, model, known) for model in models]
 
 
-def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) -> Figures:
+def _of_model(run: Run, records: Records, model: ModelResult, known: dict[str, Any]) -> Figures:
     manifest, cells = run.manifest, grid(records, run.manifest, model.model)
     above = cells.eps > 0
     states = np.column_stack([cells.clean, worst_case(cells)[:, above]])
     index = np.flatnonzero(above).tolist()
     outcomes = [check.passed for check in model.checks]
     return Figures(
-        run=str(run.path),
-        verb="audit",
-        verified=verified,
+        **known,
         model=model.model,
         digest=next(entry["digest"] for entry in manifest["models"] if entry["name"] == model.model),
         data=manifest["data"]["name"],
@@ -113,7 +94,7 @@ def _of_model(run: Run, records: Records, model: ModelResult, verified: bool) ->
     )
 
 
-def _of_rates(study: Study, path: Path, verified: bool) -> Figures:
+def _of_rates(study: Study, path: Path, known: dict[str, Any]) -> Figures:
     """The proofs of a folder, of the model or of another that is made of it, such as the smoothed one."""
     manifest: dict[str, Any] = study.layout.open(path)
     request, model = manifest["request"], manifest["models"][0]
@@ -125,9 +106,7 @@ def _of_rates(study: Study, path: Path, verified: bool) -> Figures:
     texts = dict(zip(budget.values, budget.texts, strict=True)) if budget else {}
     smoothed = any(str(method).startswith("smoothing") for method in request.get("method") or ())
     return Figures(
-        run=str(path),
-        verb=study.verb,
-        verified=verified,
+        **known,
         model=f"{model['name']}, smoothed" if smoothed else model["name"],
         digest=model["digest"],
         data=manifest["data"]["name"],

@@ -8,17 +8,17 @@ from typing import Any
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import Code, Curve, Detail, Link, Note, Report, Series, Span, Step, Table
+from brinell.reports.values import Cell, Claimed, Code, Curve, Detail, Link, Note, Report, Series, Span, Step, Table
 from brinell.studies.board.arrangement import Entry, Figures, Task, slug
 from brinell.studies.result import ReportedResult
 
-REPEATED, CLAIMED = "repeated", "claimed"
-"""What the pages say of a folder."""
 MOST_LINKS = 12
 """Most tasks to which a page links at its head."""
 TRUST = (
-    "Repeated: the board opened the model and the data, computed drawn samples again and judged each stored input again. "
-    "Claimed: the files agree with each other; that the attacks were honestly carried out is the word of whoever made the folder."
+    "What was verified. Repeated: the board opened the model and the data, judged every stored adversarial input again, so that "
+    "what counts as broken is broken, and attacked samples of its own choice again from the start. That the other robust samples "
+    "were attacked as stated, that no stronger attack exists, and that the data are fair, it does not prove. Claimed: the files "
+    "agree with each other, and all else is the word of whoever made the folder."
 )
 
 
@@ -119,8 +119,9 @@ def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tup
     )
 
 
-def _verified(folder: Figures) -> str:
-    return REPEATED if folder.verified else CLAIMED
+def _verified(folder: Figures) -> Cell:
+    attacked = Detail("repeated", f"{counted(folder.repeated, 'sample')} attacked again") if folder.repeated else "repeated"
+    return attacked if folder.verified else "claimed"
 
 
 def _task_row(task: Task) -> tuple[Any, ...]:
@@ -129,13 +130,17 @@ def _task_row(task: Task) -> tuple[Any, ...]:
     proofs = [entry.proven for entry in verified if entry.proven is not None]
     leader = (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest[0])
     best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
-    return (Link(task.name, f"tasks/{task.slug}.html"), len(task.entries), *leader, best)
+    return (Link(task.name, f"tasks/{task.slug}.html"), len({entry.figures.digest for entry in task.entries}), *leader, best)
 
 
 def model_address(identity: tuple[str, ...]) -> str:
     """The page of a model, by its path in the site; that of a claim is its folder's alone."""
     name, digest, *run = identity
     return f"models/{slug(name, digest[:8] + hashlib.blake2b(repr(run).encode(), digest_size=4).hexdigest() * bool(run))}.html"
+
+
+def _count_models(task: Task) -> str:
+    return counted(len({entry.figures.digest for entry in task.entries}), "model")
 
 
 def task_report(task: Task, siblings: Sequence[Task]) -> Report:
@@ -151,7 +156,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
     return Report(
         verb="board",
         title=task.name,
-        subject=f"{counted(len(task.entries), 'model')}, data digest {task.entries[0].figures.data_digest[:12]}",
+        subject=f"{_count_models(task)}, data digest {task.entries[0].figures.data_digest[:12]}",
         sentences=[*answer, TRUST],
         blocks=[
             Table(
@@ -209,7 +214,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
     )
     return Report(
         verb="board",
-        title=first.model,
+        title=first.model if first.verified else f"{first.model} (claimed)",
         subject=f"digest {first.digest}",
         sentences=[f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."],
         blocks=[
@@ -241,7 +246,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
             Table(
                 title="Folders",
                 columns=("folder", "made by", "attacks", "checks", "verified", "date"),
-                rows=[(f.run, f"brinell {f.verb}", f.attacks, f.checks, _verified(f), f.date) for f in folders],
+                rows=[(f.run, f"brinell {f.verb}", f.attacks, f.checks, _verified(f), Claimed(f.date)) for f in folders],
             ),
         ],
         links=[Link("all tasks", "../index.html")],

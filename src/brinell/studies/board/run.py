@@ -3,13 +3,9 @@
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from multiprocessing import get_context
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from brinell.core.errors import RequestError, option
@@ -28,8 +24,6 @@ from brinell.studies.kit import Call
 
 CACHE = ".cache"
 """Folder of a site that keeps what was found of each folder, so that an unchanged one is not verified again."""
-SIDE_BY_SIDE = 8
-"""With fewer new folders, no further process is worth its start."""
 RUN_FOLDERS = frozenset({"records", "arrays", "tables"})
 """Folders of a run that hold no run."""
 
@@ -63,7 +57,7 @@ def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Seq
     result = BoardResult(
         folder=str(site),
         title=title,
-        models=len(models),
+        models=len({folder.digest for folder in figures}),
         tasks=len(tasks),
         folders=len({folder.run for folder in figures}),
         verified=len({folder.run for folder in figures if folder.verified}),
@@ -125,32 +119,15 @@ def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, di
     new = [path for path in paths if path not in outcomes]
     if new:
         call.progress.note(f"folders that are new or changed, and are verified: {len(new)} of {len(paths)}")
-    for number, (path, outcome) in enumerate(_examine_new(new, level, trust), 1):
-        write_text(site / CACHE / f"{keys[path]}.json", json.dumps(outcome))
-        outcomes[path] = outcome
+    for number, path in enumerate(new, 1):
+        outcomes[path] = examine(path, level, call.trust)
+        write_text(site / CACHE / f"{keys[path]}.json", json.dumps(outcomes[path]))
         if number % 50 == 0:
             call.progress.note(f"{number} of {len(new)} folders verified")
     for file in (site / CACHE).glob("*.json"):
         if file.stem not in keys.values():
             file.unlink()
     return {path: outcomes[path] for path in paths}
-
-
-def _examine_new(paths: Sequence[Path], level: str, trust: str | None) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Verify folders, side by side if they are many."""
-    workers = min(len(os.sched_getaffinity(0)), len(paths))
-    arguments = [str(path) for path in paths], [level] * len(paths), [trust] * len(paths)
-    if workers < 2 or len(paths) < SIDE_BY_SIDE:
-        yield from zip(paths, map(examine, *arguments), strict=True)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        # A process starts when work is handed to it, and would run the script of the user that is the main module.
-        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        try:
-            outcomes = pool.map(examine, *arguments, chunksize=4)
-        finally:
-            sys.modules["__main__"] = main
-        yield from zip(paths, outcomes, strict=True)
 
 
 def _key(value: Any) -> str:

@@ -11,7 +11,7 @@ from brinell.analysis.results import ModelResult, Rate
 from brinell.manifest import DataFacts
 from brinell.reports.markdown import markdown
 from brinell.reports.numbers import counted, distance, full_text, percent
-from brinell.reports.values import Code, Curve, Facts, Note, Prose, Report, Series, Step, Table
+from brinell.reports.values import Claimed, Code, Curve, Facts, Note, Prose, Report, Series, Step, Table
 from brinell.store.folder import PAGE
 from brinell.studies.claim import ClaimRequest
 from brinell.studies.result import ReportedResult
@@ -168,7 +168,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "model", Code(self.model_digest)
         yield "data", Code(self.data.digest)
         yield "run", Code(f"{self.request.run}, {self.run_digest}")
-        yield "finished", self.date
+        yield "finished", Claimed(self.date)
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, and where it lies."""
@@ -202,7 +202,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         """Figure, budget and date as a small SVG that stands alone."""
         figure, failed = percent(self.robust.value), any(check.passed is False for check in self.result.checks)
         span = f"≤ {figure}" if self.certified is None else f"{percent(self.certified.value)} to {figure}"
-        subject, right = f"robust at {self._threat}"[:LONGEST], f"{span}, {self.date}".replace("\u00a0", " ")[:LONGEST]
+        subject, right = f"robust at {self._threat}"[:LONGEST], f"{span}, {self.date} †".replace("\u00a0", " ")[:LONGEST]
         checks = self.result.caveat or "all checks that count passed"
         label = escape(f"Brinell: {subject}: {right}; {self.result.n} samples, checks: {checks}")
         first, second = (round(LETTER * len(text)) + 16 for text in (subject, right))

@@ -207,7 +207,7 @@ class HardenResult(FolderResult):
                 *_training(checks, self.training),
             ],
             notes=[
-                *(Note("training", "warn", event) for event in self.events),
+                *(Note("training", "warn", f"{event} †") for event in self.events),
                 *(Note("weaker-audit", "warn", text) for text in weaker_audit(self)),
                 *(Note("comparison", "note", text) for text in self.comparison.notes),
             ],
@@ -230,7 +230,7 @@ def _training(checks: Checks, training: Training) -> Iterator[Curve | Table]:
     rates = [[rate(k, n) for k, n in zip(getattr(checks, name).tolist(), of_checks, strict=True)] for name in LINES]
     columns = [getattr(checks, name).tolist() for name in ("recipe", "eps", "loss", "good")]
     yield Curve(
-        title="Accuracy on validation samples over the training",
+        title="Accuracy on validation samples over the training †",
         series=[
             Series(name=text, points=list(zip(map(float, steps), values, strict=True)), band=name == "robust")
             for (name, text), values in zip(LINES.items(), rates, strict=True)
@@ -239,7 +239,7 @@ def _training(checks: Checks, training: Training) -> Iterator[Curve | Table]:
         axis="step",
     )
     yield Table(
-        title="The training",
+        title="The training †",
         columns=("step", "time", "recipe", "eps", "loss", "good", "clean", "training attack", "PGD", "PGD, full budget"),
         rows=list(zip(steps, map(Seconds, checks.seconds.tolist()), *columns, *rates, strict=True)),
         text=f"{counted(training.steps, 'step')} in {seconds(training.seconds)}, {whole(training.forwards)} forward and "
