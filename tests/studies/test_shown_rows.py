@@ -25,7 +25,7 @@ from brinell.studies.explain import STUDY as EXPLAIN
 from brinell.studies.explain import result as explain
 from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.harden import STUDY as HARDEN
-from brinell.studies.metric.result import Limits, MetricResult
+from brinell.studies.metric.result import MetricResult
 from runs import copy_run
 
 OBJECT_ERRORS = ("missed", "mislabelled", "misplaced")
@@ -176,11 +176,10 @@ def test_lines_of_studies_without_a_folder():
     )
     plain = agent.model_copy(update={"surrogates": [], "validation": None})
     texts = [agent.lines(), plain.lines()]
-    limits = [Limits(label={"median": 1.5, "percent_1": low, "least": 0.5}, interpolation={}) for low in (None, 0.25)]
+    limits = [{"median": 1.5, "percent_1": low} for low in (None, 0.25)]
     shares = [Share(k=k, n=100, value=k / 100, low=k / 100 - 0.05, high=k / 100 + 0.05) for k in (71, 83)]
     metric = MetricResult(
-        embedding="e.safetensors", digest="-", bytes=47000, parameters=11000, data="d", trained_on=101, held_out=23,
-        auc_samples=23, classes=3, triplets=907, seconds=7.0, scale=2.5, notes=("a note",),
+        embedding="e.safetensors", digest="-", bytes=47000, data="d", trained_on=101, held_out=23, seconds=7.0, notes=("a note",),
         auc={"pixels": 0.61, "embedding": 0.92, "gain": 0.31, "low": 0.21, "high": 0.43},
         knn=dict(zip(("pixels", "embedding"), shares, strict=True)), eps=dict(zip(("pixels", "embedding"), limits, strict=True)),
     )  # fmt: skip

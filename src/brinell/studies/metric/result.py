@@ -1,6 +1,5 @@
 """The result of a training of a distance: how well it separates classes, and how well the distance between pixels does."""
 
-from brinell.analysis.folder_result import Result
 from brinell.analysis.results import Share
 from brinell.reports.numbers import counted, seconds
 from brinell.reports.values import Measure, Note, Report, Step, Table
@@ -8,15 +7,6 @@ from brinell.studies.result import ReportedResult
 
 NEIGHBOURS = 5
 """How many neighbours vote."""
-
-
-class Limits(Result):
-    """Quantiles over held-out samples of the largest sound eps in one distance; null if nothing limits it."""
-
-    label: dict[str, float | None]
-    """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
-    interpolation: dict[str, float | None]
-    """The distance to the nearest training sample of the same class."""
 
 
 class MetricResult(ReportedResult):
@@ -27,18 +17,12 @@ class MetricResult(ReportedResult):
     digest: str
     """Hash of it."""
     bytes: int
-    parameters: int
     data: str
     """Name of the data."""
     trained_on: int
     """Samples."""
     held_out: int
     """Samples by which all figures are measured."""
-    auc_samples: int
-    """Of those, how many have their pairs in the AUC."""
-    classes: int
-    triplets: int
-    """Semi-hard triplets seen in all."""
     seconds: float
     """Processor time of the training."""
     auc: dict[str, float | None]
@@ -46,10 +30,9 @@ class MetricResult(ReportedResult):
     low and high are null if the samples are too few or nearly all alike."""
     knn: dict[str, Share]
     """pixels and embedding: held-out samples for whose right class most of the nearest neighbours vote."""
-    scale: float
-    """Median ratio of L2 in pixels to the distance in the embedding."""
-    eps: dict[str, Limits]
-    """pixels (L2) and embedding."""
+    eps: dict[str, dict[str, float | None]]
+    """pixels (L2) and embedding: median and percent_1 (1 % of the samples have less) over held-out samples of half the distance
+    to the nearest training sample of another class, beyond which balls of two classes may meet; null without another class."""
     notes: tuple[str, ...]
     """Notes on the data."""
 
@@ -72,13 +55,7 @@ class MetricResult(ReportedResult):
                     title="Both distances",
                     columns=("distance", "AUC", f"{NEIGHBOURS}-NN", "eps, median", "eps of 1 %"),
                     rows=[
-                        (
-                            name,
-                            Measure(auc[name]),
-                            votes,
-                            self.eps[name].label["median"],
-                            self.eps[name].label["percent_1"],
-                        )
+                        (name, Measure(auc[name]), votes, self.eps[name]["median"], self.eps[name]["percent_1"])
                         for name, votes in self.knn.items()
                     ],
                     text="eps: half the distance to another class.",

@@ -11,20 +11,18 @@ a rate that rises and falls, as for digits-cnn.
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from brinell.analysis.auc import pair_auc
 from brinell.analysis.means import mean_difference
-from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.intervals import Interval
 from brinell.core.neighbours import Reference
 from brinell.core.record import Array
 from brinell.core.splits import stratified
@@ -36,52 +34,30 @@ from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.kit import Call
 from brinell.studies.metric import MetricRequest
-from brinell.studies.metric.result import NEIGHBOURS, Limits, MetricResult
+from brinell.studies.metric.result import NEIGHBOURS, MetricResult
 
 
-class Gain(NamedTuple):
-    """The AUC of two distances on the same pairs, and what one gains on the other."""
+def gain(before: Tensor, after: Tensor, labels: Array) -> dict[str, float | None]:
+    """AUC of L2 between points (n, d), and between those of the same samples in another space (n, k), of classes `labels` (n,).
 
-    before: float
-    after: float
-    interval: Interval | None
-    """Of `after - before`, at 95 %; None if the samples are too few or nearly all alike."""
-
-
-def gain(before: Tensor, after: Tensor, labels: Array) -> Gain:
-    """AUC in two distances, with the interval of the difference over samples. It does not cover the choice of the training run.
-
-    Args:
-        before: (n, d) float32 points, between which the first distance is L2.
-        after: (n, k) points of the same samples in another space.
-        labels: (n,) int64, with two samples of some class and more than one class.
-
-    Raises:
-        ValueError: no pair within a class, or none between classes.
+    The interval is of the difference over samples. It does not cover the choice of the training run.
     """
     (old, old_values), (new, new_values) = (pair_auc(torch.pdist(points).numpy(), labels) for points in (before, after))
     estimate = mean_difference(new_values - old_values)
-    return Gain(old, new, None if estimate is None else estimate.interval)
+    low, high = (estimate and estimate.interval) or (None, None)
+    return {"pixels": old, "embedding": new, "gain": new - old, "low": low, "high": high}
 
 
-def votes(points: Tensor, reference: Tensor, reference_labels: Array, classes: int, k: int) -> Array:
-    """(n,) int64: the class of most of the k nearest in the reference, of two with as many that of the nearer ones.
-
-    Args:
-        points: (n, d) float32.
-        reference: (m, d), none of the same samples.
-        reference_labels: (m,) int64.
-        classes: how many there are.
-        k: neighbours, at most m.
-    """
+def votes(points: Tensor, reference: Tensor, reference_labels: Array, k: int) -> Array:
+    """(n,) int64: the class of most of the k nearest of `reference` (m, d), of two with as many that of the nearer ones."""
     labels = torch.from_numpy(reference_labels)
     # A millionth for each place decides ties and nothing else.
     weight = 1 + 1e-6 * torch.arange(k, 0, -1, dtype=torch.float64)
     predictions = []
     for part in torch.split(points, 512):
         nearest_labels = labels[torch.cdist(part, reference).topk(k, largest=False).indices]
-        tally = torch.zeros(len(part), classes, dtype=torch.float64).scatter_add_(1, nearest_labels, weight.expand(len(part), k))
-        predictions.append(tally.argmax(1))
+        tally = torch.zeros(len(part), int(labels.max()) + 1, dtype=torch.float64)
+        predictions.append(tally.scatter_add_(1, nearest_labels, weight.expand(len(part), k)).argmax(1))
     return np.asarray(torch.cat(predictions).numpy())
 
 
@@ -97,11 +73,7 @@ REPORTS = 10
 
 
 def carry_out(call: Call) -> MetricResult:
-    """Train the distance that a call asks for, write its file, and measure it.
-
-    Raises:
-        RequestError: data that hold nothing to learn or to judge by, or a missing library.
-    """
+    """Train the distance that a call asks for, write its file, and measure it."""
     request, out = call.request, call.file()
     check_safetensors_name(out, "an embedding")
     tools = _tools()
@@ -120,23 +92,26 @@ def carry_out(call: Call) -> MetricResult:
     start = time.process_time()
     triplets = _train(network, x, y, request, tools, call.progress.note)
     seconds = time.process_time() - start
-    facts = {"domain": dataset.domain.to_json(), "layers": layers, "scale": _scale(network, x, request.seed)}
-    facts_of_training = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
-    _save(network, out, facts | {"about": facts_of_training})
+    header = {
+        "format": FORMAT,
+        "kind": "embedding",
+        "domain": dataset.domain.to_json(),
+        "layers": layers,
+        "scale": _scale(network, x, request.seed),
+        "about": request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets},
+    }
+    content = save({name: value.contiguous() for name, value in network.state_dict().items()}, {"brinell": json.dumps(header)})
+    write_atomically(out, lambda temporary: temporary.write_bytes(content))
     trained = Embedding(path=str(out))
     return _judge(
-        request.seed,
         trained,
         (x, y, held_x, held_y),
+        request.seed,
         embedding=str(out),
         digest=trained.digest(),
         bytes=out.stat().st_size,
-        parameters=parameters,
         data=dataset.name,
-        classes=len(np.unique(y)),
-        triplets=triplets,
         seconds=seconds,
-        scale=trained.scale,
         notes=notes,
     )
 
@@ -156,17 +131,19 @@ def _tools() -> tuple[Any, Any]:
 
 def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tuple[Tensor, Array, Tensor, Array]:
     """Inputs and labels to learn from, and those to judge by."""
-    n = count_samples(request.samples, len(dataset))
-    labels = np.asarray(dataset.labels()[:n], dtype=np.int64)
+
+    def first_samples(source: Dataset) -> tuple[Tensor, Array]:
+        n = count_samples(request.samples, len(source))
+        return source.load(range(n)), np.asarray(source.labels()[:n], dtype=np.int64)
+
+    x, labels = first_samples(dataset)
     if request.test is None and test is None:
-        first, second = stratified(labels, ASIDE, request.seed)
-        return dataset.load(first.tolist()), labels[first], dataset.load(second.tolist()), labels[second]
+        learned, held_out = stratified(labels, ASIDE, request.seed)
+        return x[learned], labels[learned], x[held_out], labels[held_out]
     test_data = open_data(str(request.test)) if test is None else test
     if test_data.domain.shape != dataset.domain.shape or test_data.classes != dataset.classes:
         raise RequestError(f"{test_data.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
-    m = count_samples(request.samples, len(test_data))
-    held_labels = np.asarray(test_data.labels()[:m], dtype=np.int64)
-    return dataset.load(range(n)), labels, test_data.load(range(m)), held_labels
+    return x, labels, *first_samples(test_data)
 
 
 def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
@@ -187,7 +164,7 @@ def _look(y: Array, held_labels: Array) -> tuple[str, ...]:
 
 
 def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
-    """Positions of each batch: some classes, as many samples of each, drawn anew; rare classes repeat theirs never."""
+    """Positions of each batch: some classes, as many samples of each, drawn anew, and no sample twice."""
     rng = torch.Generator().manual_seed(request.seed + 1)
     rows = [torch.from_numpy(np.flatnonzero(y == label)) for label in np.unique(y)]
     number_of_classes = min(len(rows), CLASSES_PER_BATCH, BATCH_SIZE // 2)
@@ -206,21 +183,20 @@ def _train(
     miner, loss = tools
     labels = torch.from_numpy(y)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=0.01)
-    total, since = 0, 0
+    total = 0
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
             optimizer.param_groups[0]["lr"] = RATE * min(5 * part, 1.25 * (1 - part) + 0.01)
             points = network(x[rows]).flatten(1)
             triplets = miner(points.detach(), labels[rows])
-            total, since = total + len(triplets[0]), since + len(triplets[0])
             if len(triplets[0]):
+                total += len(triplets[0])
                 optimizer.zero_grad()
                 loss(points, labels[rows], triplets).backward()
                 optimizer.step()
             if step % max(1, request.steps // REPORTS) == 0:
-                tell(f"step {step} of {request.steps}: {since} semi-hard triplets since the last line")
-                since = 0
+                tell(f"step {step} of {request.steps}: {total} semi-hard triplets so far")
     if not total:
         raise RequestError(f"no batch held a semi-hard triplet: name more samples of each class by {option('samples')}")
     network.requires_grad_(False)
@@ -240,51 +216,32 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     return float((input_distance[separable] / embedded_distance[separable]).median())
 
 
-def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
-    from safetensors.torch import save
-
-    head = {"format": FORMAT, "kind": "embedding"} | facts
-    state = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
-    write_atomically(out, lambda temporary: temporary.write_bytes(save(state, {"brinell": json.dumps(head)})))
-
-
-def _judge(seed: int, trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], **facts: Any) -> MetricResult:
+def _judge(trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], seed: int, **facts: Any) -> MetricResult:
     """Measure the learned distance on held-out samples."""
     x, y, held_x, held_y = split
     spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (trained.embed(x), trained.embed(held_x))}
     subset = np.sort(np.random.default_rng(seed).permutation(len(held_y))[:AUC_SAMPLES])
-    if len(np.unique(held_y[subset])) in (1, len(subset)):
+    labels = held_y[subset]
+    if len(np.unique(labels)) in (1, len(subset)):
         raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
-    index = torch.from_numpy(subset)
-    separation = gain(spaces["pixels"][1][index], spaces["embedding"][1][index], held_y[subset])
-    low, high = separation.interval or (None, None)
-    areas = {"pixels": separation.before, "embedding": separation.after, "gain": separation.after - separation.before}
+    measured = {name: held_points[torch.from_numpy(subset)] for name, (_, held_points) in spaces.items()}
     return MetricResult(
         trained_on=len(y),
         held_out=len(held_y),
-        auc_samples=len(subset),
-        auc={**areas, "low": low, "high": high},
-        knn={name: _votes(points, held_points, y, held_y) for name, (points, held_points) in spaces.items()},
-        eps={name: _limits(points, y, held_points[index], held_y[subset]) for name, (points, held_points) in spaces.items()},
+        auc=gain(measured["pixels"], measured["embedding"], labels),
+        knn={
+            name: share(votes(held_points, points, y, min(NEIGHBOURS, len(y))) == held_y)
+            for name, (points, held_points) in spaces.items()
+        },
+        eps={name: _label_limits(points, y, measured[name], labels) for name, (points, _) in spaces.items()},
         **facts,
     )
 
 
-def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array) -> Share:
-    """Accuracy of k-nearest-neighbour votes on held-out samples."""
-    predictions = votes(held_points, points, y, int(max(y.max(), held_y.max())) + 1, min(NEIGHBOURS, len(y)))
-    return share((predictions == held_y).tolist())
-
-
-def _limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> Limits:
-    """Quantiles of the largest sound eps over held-out samples."""
-    neighbours = Reference(points.numpy(), y).nearest("l2", held_points.numpy(), held_y)
-    return Limits(label=_quantiles(neighbours.other_class / 2), interpolation=_quantiles(neighbours.same_class * (1 - 1e-6)))
-
-
-def _quantiles(values: Array) -> dict[str, float | None]:
-    """The smallest, the hundredth from below, the median."""
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return {"least": None, "percent_1": None, "median": None}
-    return {"least": float(finite.min()), "percent_1": float(np.quantile(finite, 0.01)), "median": float(np.median(finite))}
+def _label_limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> dict[str, float | None]:
+    """Quantiles over held-out samples of half the distance to the nearest training sample of another class."""
+    limits = Reference(points.numpy(), y).nearest("l2", held_points.numpy(), held_y).other_class / 2
+    finite = limits[np.isfinite(limits)]
+    return {
+        name: float(np.quantile(finite, level)) if len(finite) else None for name, level in (("percent_1", 0.01), ("median", 0.5))
+    }
