@@ -1,8 +1,7 @@
 """Manifests as pydantic models, and the one-line message about a damaged one.
 
-This module holds the parts that the manifests of several studies share; the manifest of a study is a subclass in its
-`records.py`. Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are ignored.
-Validation of a list or a table ends at its first fault, so a hostile manifest costs no more than to read it.
+Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are ignored. Validation of a list
+or a table ends at its first fault, so a hostile manifest costs no more than to read it.
 """
 
 import reprlib
@@ -19,13 +18,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from brinell.core.domain import Domain
+
 T = TypeVar("T")
 MOST = 2**53
 """The largest integer: JSON parsers of other languages represent larger ones inexactly."""
 LONGEST = 10**6
 """Values along one axis of an input at most, and classes, budgets and stages of a run."""
-MOST_PARTS = 10**6
-"""Parts of a folder at most."""
 AT_ONCE = 100
 """Entries of a table that are validated together."""
 MOST_CHARACTERS, MOST_PLACE = 40, 100
@@ -46,7 +45,6 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Listing = Annotated[list[T], Field(fail_fast=True)]
 TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
-Parts = Annotated[int, Field(ge=0, le=MOST_PARTS)]
 
 
 class Content(BaseModel):
@@ -73,12 +71,10 @@ class DomainFacts(Content):
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
-        low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
-        if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
-            raise misfit("has bounds for another number of channels than its shape has")
-        wide = max(len(low), len(high))
-        if any(a >= b for a, b in zip(low * (wide // len(low)), high * (wide // len(high)), strict=True)):
-            raise misfit("has a lower bound that is not below the upper one")
+        try:
+            Domain.from_json(self.model_dump())
+        except ValueError as error:
+            raise misfit(f"is none: {error}") from None
         if len(self.shape) != {"image": 3, "signal": 2, "video": 4, "vector": 1}[self.kind]:
             raise misfit(f"has {len(self.shape)} axes, and its kind is {self.kind}")
         return self

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.manifest import Content, Count, DomainFacts, Facts, Listing, fault
+from brinell.manifest import Content, Count, DomainFacts, Listing, fault
 from brinell.store.files import write_atomically
 from brinell.studies.generator import TrainGeneratorRequest
 from brinell.studies.generator.networks import Classifier, Generator, fits
@@ -25,32 +25,22 @@ MOST = 1 << 30
 """Bytes of the file at most."""
 
 
-class GeneratorFacts(Facts):
-    """Facts that the request leaves open."""
-
-    data_digest: str
-    """Hash of the content of the data."""
-    samples: Count
-    """Inputs that the networks learned from."""
-    steps: Count
-    """Updates of both networks."""
-    latent: Annotated[int, Field(ge=2, le=4096)]
-    """Length of the latent vector."""
-    width: Annotated[int, Field(ge=2, le=1024)]
-    """Channels of the thinner layers."""
-
-
 class Header(Content):
-    """Header of the file."""
+    """Header of the file: what the networks are, and how they were made."""
 
-    format: Count
+    format: Count = FORMAT
     """Version of the file's layout."""
     domain: DomainFacts
     """The space that the generator draws in."""
     classes: Listing[str]
     """Names of the classes."""
+    latent: Annotated[int, Field(ge=2, le=4096)]
+    """Length of the latent vector."""
+    width: Annotated[int, Field(ge=2, le=1024)]
+    """Channels of the thinner layers."""
     request: TrainGeneratorRequest
-    facts: GeneratorFacts
+    data_digest: str
+    """Hash of the content of the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +49,9 @@ class GenerativeModel:
 
     generator: Generator
     classifier: Classifier
-    domain: Domain
-    classes: tuple[str, ...]
-    request: TrainGeneratorRequest
-    facts: GeneratorFacts
+    header: Header
+    digest: str = ""
+    """Hash of the file that it was read from."""
 
     @property
     def networks(self) -> nn.ModuleDict:
@@ -75,29 +64,16 @@ class GenerativeModel:
             name: (value.half() if value.is_floating_point() else value).detach().cpu().contiguous()
             for name, value in self.networks.state_dict().items()
         }
-        header = {
-            "format": FORMAT,
-            "domain": self.domain.to_json(),
-            "classes": list(self.classes),
-            "request": self.request.model_dump(mode="json"),
-            "facts": self.facts.model_dump(),
-        }
-        content = save(tensors, {"brinell.generator": json.dumps(header)})
+        content = save(tensors, {"brinell.generator": self.header.model_dump_json()})
         write_atomically(path, lambda temporary: temporary.write_bytes(content))
-
-    def digest(self) -> str:
-        """A hash of all that its drawings and answers depend on."""
-        hashed = hashlib.blake2b(f"{FORMAT} {self.domain.text()}".encode(), digest_size=16)
-        for name, value in self.networks.state_dict().items():
-            hashed.update(name.partition(".")[2].encode() + value.detach().cpu().contiguous().numpy().tobytes())
-        return hashed.hexdigest()
 
     def check(self, domain: Domain, classes: int) -> None:
         """Refuse data of other shapes, bounds, or number of classes."""
-        if domain.text() != self.domain.text() or classes != len(self.classes):
+        own, names = self.generator.domain, self.header.classes
+        if domain.text() != own.text() or classes != len(names):
             raise RequestError(
-                f"the generator draws {self.domain.kind}s of shape {self.domain.shape} in {len(self.classes)} classes, and the "
-                f"data holds {domain.kind}s of shape {domain.shape} in {classes}, or other bounds: train one on this data"
+                f"the generator draws {own.kind}s of shape {own.shape} in {len(names)} classes, and the data holds "
+                f"{domain.kind}s of shape {domain.shape} in {classes}, or other bounds: train one on this data"
             )
 
 
@@ -106,36 +82,36 @@ def load(path: Path) -> GenerativeModel:
     if not path.is_file():
         raise RequestError(f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one")
     try:
-        texts, arrays, _ = stored.read(path, MOST)
-        header = json.loads(texts["brinell.generator"])
-        version = header["format"]
+        texts, arrays, content = stored.read(path, MOST)
+        fields = json.loads(texts["brinell.generator"])
+        version = fields["format"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no generator: name a file that brinell train generator wrote") from None
     if version != FORMAT:
         raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train generator")
     try:
-        if problem := fault(header, Header):
+        if problem := fault(fields, Header):
             raise ValueError(problem)
-        return _assemble(Header.model_validate(header), {name: torch.from_numpy(array) for name, array in arrays.items()})
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        return _assemble(Header.model_validate(fields), tensors, digest)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train generator") from None
 
 
-def _assemble(header: Header, tensors: dict[str, Tensor]) -> GenerativeModel:
+def _assemble(header: Header, tensors: dict[str, Tensor], digest: str) -> GenerativeModel:
     """The networks of a file, with their weights."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
-    domain, classes, facts = Domain.from_json(header.domain.model_dump()), tuple(header.classes), header.facts
+    domain, classes = Domain.from_json(header.domain.model_dump()), len(header.classes)
     if problem := fits(domain):
         raise ValueError(problem)
     with torch.device("meta"):  # no more is allocated than the file holds
         model = GenerativeModel(
-            generator=Generator(domain, len(classes), latent=facts.latent, width=facts.width),
-            classifier=Classifier(domain, len(classes), width=facts.width),
-            domain=domain,
-            classes=classes,
-            request=header.request,
-            facts=facts,
+            generator=Generator(domain, classes, latent=header.latent, width=header.width),
+            classifier=Classifier(domain, classes, width=header.width),
+            header=header,
+            digest=digest,
         )
     state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     model.networks.eval().requires_grad_(False).load_state_dict(state, assign=True)

@@ -97,7 +97,7 @@ class Critic(nn.Module):
         self.real = nn.Linear(self.seen.features, 1)
         self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (self.seen.see1, self.seen.see2, self.seen.see3, self.real)
         self.left = [torch.ones(len(layer.weight)) for layer in self.bounded]
-        """Of the power iteration: no part of what is kept."""
+        """Vectors of the power iteration, which no file keeps."""
 
     @torch.no_grad()
     def bound(self) -> None:
@@ -116,18 +116,3 @@ class Critic(nn.Module):
         """(n,) how real, and (n, classes) logits."""
         features = self.seen.trunk(x)
         return self.real(features)[:, 0], self.seen.name(features)
-
-
-def initialise(module: nn.Module, rng: torch.Generator) -> None:
-    """Weights from `rng` alone, normal with the deviation that keeps the size of what passes through (He et al. 2015)."""
-    with torch.no_grad():
-        for part in module.modules():
-            if isinstance(part, nn.BatchNorm2d):
-                part.reset_parameters()
-            elif isinstance(part, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
-                fan = part.weight[0].numel() if not isinstance(part, nn.ConvTranspose2d) else 4 * part.weight.shape[0]
-                part.weight.copy_(torch.randn(part.weight.shape, generator=rng) * math.sqrt(2 / fan))
-                if part.bias is not None:
-                    part.bias.zero_()
-            elif isinstance(part, Critic):
-                part.left = [torch.randn(remaining.shape, generator=rng) for remaining in part.left]

@@ -22,10 +22,11 @@ from torch.nn import functional as F
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, option
 from brinell.engine.request import ALL
+from brinell.manifest import DomainFacts
 from brinell.store.files import check_safetensors_name
 from brinell.studies.generator import TrainGeneratorRequest
-from brinell.studies.generator.generator import GenerativeModel, GeneratorFacts, load
-from brinell.studies.generator.networks import Classifier, Critic, Generator, fits, initialise
+from brinell.studies.generator.generator import GenerativeModel, Header, load
+from brinell.studies.generator.networks import Classifier, Critic, Generator, fits
 from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.kit import Call, Plan
 from brinell.studies.work import open_plan
@@ -66,67 +67,60 @@ def carry_out(call: Call) -> GeneratorResult:
     if bool((x == x[:1]).all()):
         raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
     generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, call.progress.note)
-    GenerativeModel(
-        generator=generator,
-        classifier=classifier,
-        domain=dataset.domain,
-        classes=tuple(dataset.classes),
+    header = Header(
+        domain=DomainFacts.model_validate(dataset.domain.to_json(), strict=False),
+        classes=list(dataset.classes),
+        latent=generator.latent,
+        width=generator.width,
         request=request,
-        facts=GeneratorFacts(
-            data_digest=dataset.digest(), samples=len(labels), steps=steps, latent=generator.latent, width=generator.width
-        ),
-    ).save(out)
+        data_digest=dataset.digest(),
+    )
+    GenerativeModel(generator=generator, classifier=classifier, header=header).save(out)
     return GeneratorResult(
         generator=str(out),
         data=request.data,
         bytes=out.stat().st_size,
         steps=steps,
         samples=len(labels),
-        digest=load(out).digest(),
+        digest=load(out).digest,
     )
 
 
 def train(
     x: Tensor, y: Tensor, domain: Domain, classes: int, request: TrainGeneratorRequest, note: Callable[[str], None]
 ) -> tuple[Generator, Classifier, int]:
-    """Train both networks on inputs `x` (n, C, H, W) of classes `y` (n,) int64; `note` is told how far it has come.
-
-    Returns:
-        The generator and the auxiliary classifier, both in evaluation mode, and the number of steps.
-
-    Raises:
-        ModelError: training diverged.
-    """
-    rng = torch.Generator().manual_seed(request.seed)
-    with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own before they get ours
-        width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
+    """Train on inputs `x` (n, C, H, W) of classes `y` (n,): both networks in evaluation mode, and the number of steps."""
+    width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(request.seed)  # noqa: TID251  the layers of torch draw their first weights from it alone
         generator = Generator(domain, classes, latent=LATENT, width=width)
         critic = Critic(domain, classes, width=width)
-    initialise(generator, rng)
-    initialise(critic, rng)
-    training = _Training(generator.to(x.device), critic.to(x.device), x, y, request, rng)
-    steps = training.run(note)
+    rng = torch.Generator().manual_seed(request.seed)
+    training = _Training(generator.to(x.device), critic.to(x.device), x, y, rng)
+    steps = training.run(request, note)
     return training.mean.eval(), critic.seen.eval(), steps
 
 
 class _Training:
-    def __init__(
-        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, request: TrainGeneratorRequest, rng: torch.Generator
-    ) -> None:
-        self.generator, self.critic, self.x, self.y, self.request, self.rng = generator, critic, x, y, request, rng
+    def __init__(self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
+        self.generator, self.critic, self.x, self.y, self.rng = generator, critic, x, y, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
         self.draws = torch.optim.Adam(generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99))
         self.judges = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.99))
         self.order = torch.empty(0, dtype=torch.int64)
 
-    def run(self, note: Callable[[str], None]) -> int:
+    def run(self, request: TrainGeneratorRequest, note: Callable[[str], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
-        start, step = time.perf_counter(), 0
+        start, step, share = time.perf_counter(), 0, 0.0
         for _ in range(20):
             self.critic.bound()
-        while self._share(step, time.perf_counter() - start) < 1:
+        while share < 1:
             step += 1
-            self._decay(min(1.0, self._share(step, time.perf_counter() - start)))
+            seconds = time.perf_counter() - start
+            share = step / request.steps if request.steps is not None else seconds / (60 * request.minutes)
+            for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
+                # Constant for half of the training, then down to 2 % linearly.
+                optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - min(1.0, share)) + 0.02)
             critic, real = self._judge()
             samples = self._draw()
             self._follow(step)
@@ -134,26 +128,16 @@ class _Training:
                 if not math.isfinite(critic):
                     raise ModelError(f"the training of the generator diverged: take another {option('seed')}")
                 note(
-                    f"step {step}, {time.perf_counter() - start:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn "
-                    f"from real), classes named {100 * real:.0f} % of real and {100 * samples:.0f} % of drawn inputs"
+                    f"step {step}, {seconds:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn from real), classes "
+                    f"named {100 * real:.0f} % of real and {100 * samples:.0f} % of drawn inputs"
                 )
         self._recount()
         return step
 
-    def _share(self, step: int, seconds: float) -> float:
-        """Completed share of the training."""
-        return step / self.request.steps if self.request.steps is not None else seconds / (60 * self.request.minutes)
-
-    def _decay(self, share: float) -> None:
-        """Set the learning rates: constant for half of the training, then down to 2 % linearly; `share` is the completed part."""
-        for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
-            optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
-
     def _rows(self) -> Tensor:
-        size = BATCH_SIZE
-        if len(self.order) < size:
-            self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-size // len(self.x)))
-        rows, self.order = self.order[:size], self.order[size:]
+        if len(self.order) < BATCH_SIZE:
+            self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-BATCH_SIZE // len(self.x)))
+        rows, self.order = self.order[:BATCH_SIZE], self.order[BATCH_SIZE:]
         return rows.to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:

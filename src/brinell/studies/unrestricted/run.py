@@ -86,8 +86,8 @@ def make_plan(call: Call) -> UnrestrictedPlan:
         intended=torch.arange(len(classes)).repeat(request.per_class),
         facts=UnrestrictedFacts(
             judges=[judge.name for judge in plan.more_models.values()],
-            generator=generator.digest(),
-            same_data=generator.facts.data_digest == dataset.digest(),
+            generator=generator.digest,
+            same_data=generator.header.data_digest == dataset.digest(),
         ),
     )
 
