@@ -18,8 +18,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from brinell.core.domain import Domain
-
 T = TypeVar("T")
 MOST = 2**53
 """The largest integer: JSON parsers of other languages represent larger ones inexactly."""
@@ -71,10 +69,12 @@ class DomainFacts(Content):
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
-        try:
-            Domain.from_json(self.model_dump())
-        except ValueError as error:
-            raise misfit(f"is none: {error}") from None
+        low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
+        if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
+            raise misfit("has bounds for another number of channels than its shape has")
+        wide = max(len(low), len(high))
+        if any(a >= b for a, b in zip(low * (wide // len(low)), high * (wide // len(high)), strict=True)):
+            raise misfit("has a lower bound that is not below the upper one")
         if len(self.shape) != {"image": 3, "signal": 2, "video": 4, "vector": 1}[self.kind]:
             raise misfit(f"has {len(self.shape)} axes, and its kind is {self.kind}")
         return self
