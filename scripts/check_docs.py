@@ -16,6 +16,7 @@ README_BYTES = 6144
 GENERATED = (
     "reference/commands/",
     "reference/plugins/",
+    "reference/classes/",
     "reference/records.md",
     "reference/json.md",
     "reference/benchmark-sets.md",

@@ -43,6 +43,25 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
 BEGIN, END = "<!-- Begin: written by `make docs` from the code. -->\n", "<!-- End -->\n"
 """Markers around a generated list in a hand-written page."""
+CLASSES = {
+    "training": ("In a training loop", ("training.AdversarialBatch", "training.AdversarialLoss", "training.AWP")),
+    "audit": ("The result of an audit", ("studies.audit.result.Audit", "studies.audit.result.StoredInputs")),
+    "attack": ("The result of an attack", ("batch_attack.AttackResult",)),
+    "results": ("Figures of results", ("analysis.results",)),
+    "errors": ("Errors", ("core.errors",)),
+    "contracts": ("Contracts of plugins", ("core.contracts",)),
+    "threat": ("Threats: distance, budget and criterion", ("core.threat",)),
+    "domain": ("Domains of inputs", ("core.domain",)),
+    "model": ("The contract of a model", ("core.model",)),
+    "checkers": (
+        "Checkers of plugins",
+        (
+            *(f"testing.{kind}s.check_{kind}" for kind in ("attack", "distortion", "defence", "detector", "explainer")),
+            "testing.others",
+        ),
+    ),
+}
+"""Pages of classes, with their titles and what of the package they show."""
 WIDTH = 100
 """The width of prose in pages that people write."""
 
@@ -58,6 +77,7 @@ def pages() -> dict[str, str]:
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "tests/messages.txt": message_page(),
     }
+    texts |= {f"docs/reference/classes/{name}.md": class_page(*page) for name, page in CLASSES.items()}
     return texts | plugin_pages() | command_pages() | schema_pages()
 
 
@@ -104,7 +124,7 @@ def plugin_pages() -> dict[str, str]:
         classes = {name: plugins.load(kind, name) for name in plugins.names(kind)}
         rows = [[f"[{name}]({kind}.md#{name})", first_line(plugin)] for name, plugin in classes.items()]
         index.append(f"\n## [{kind}]({kind}.md)\n\n{table(['name', 'what it is'], rows)}")
-        sections = [f"\n## {name}\n\n{plugin_section(plugin)}" for name, plugin in classes.items()]
+        sections = [f"\n## {name}\n\n{plugin_section(plugin)}\n</details>\n" for name, plugin in classes.items()]
         pages[f"docs/reference/plugins/{kind}.md"] = f"{NOTE}# Plugins: {kind}\n{''.join(sections)}"
     return {"docs/reference/plugins/index.md": "".join(index)} | pages
 
@@ -112,7 +132,7 @@ def plugin_pages() -> dict[str, str]:
 def plugin_section(plugin: type[Any]) -> str:
     """Description, requirements and settings of one plug-in."""
     module = inspect.getdoc(sys.modules[plugin.__module__]) or ""
-    parts = [f"{first_line(plugin)}.\n", "\n" + module + "\n" if module else ""]
+    parts = [f'{first_line(plugin)}.\n\n<details markdown="1"><summary>Settings</summary>\n', f"\n{module}\n" if module else ""]
     facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
     if facts:
         parts.append("\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n")
@@ -333,6 +353,11 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?]) ", " ".join(text.partition("\n\n")[0].split()), maxsplit=1)[0]
 
 
+def class_page(title: str, objects: Iterable[str]) -> str:
+    """A page that the site fills from docstrings."""
+    return f"{NOTE}# {title}\n" + "".join(f"\n::: brinell.{name}\n" for name in objects)
+
+
 def calls_list() -> str:
     """The calls that are no command, with signatures and docstrings."""
     return "\n".join(call_section(name, getattr(brinell, name)) for name in ("attack", "data", "open"))
@@ -367,7 +392,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
     check = parser.parse_args().check
     expected = pages()
-    folders = ("docs/schema/*.json", "docs/reference/commands/*.md", "docs/reference/plugins/*.md")
+    folders = ("docs/schema/*.json", "docs/reference/commands/*.md", "docs/reference/plugins/*.md", "docs/reference/classes/*.md")
     stray = {str(path.relative_to(ROOT)) for folder in folders for path in ROOT.glob(folder)} - set(expected)
     stale = [path for path, text in expected.items() if read(ROOT / path) != text]
     for path in [*stale, *sorted(stray)]:

@@ -51,8 +51,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Relative links of the repository as those of the site."""
+    """Relative links of the repository as those of the site; pages of results have no headings, and the place for tables."""
     source = page.file.src_uri
+    if source.startswith("results/"):
+        page.meta["hide"] = ["toc"]
 
     def rewrite_link(link: re.Match[str]) -> str:
         return site_link(link[1], source)

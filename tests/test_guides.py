@@ -90,7 +90,7 @@ def fill(folder: Path, root: Path) -> None:
     exec(source, model)
     from safetensors.torch import save_file
 
-    save_file(model["factory"]().state_dict(), folder / "FILE.safetensors")
+    save_file({name: value.contiguous() for name, value in model["factory"]().state_dict().items()}, folder / "FILE.safetensors")
     write_pictures(folder / "FOLDER")
     (folder / "FOLDER" / "network.py").rename(folder / "segmentation.py")
     write_spots(folder)
