@@ -151,7 +151,7 @@ def run_blocks(name: str, text: str, root: Path, names: dict[str, Any]) -> None:
             if block.language == "text":
                 lines = iter(lines_of(printed.getvalue()))
                 missing = [line for line in lines_of(block.text) if line not in lines]  # in this order
-                assert not missing, (name, missing, printed.getvalue())
+                assert not missing, f"{name} shows {missing}, but this is printed:\n{printed.getvalue()}"
                 continue
             printed.seek(0)
             printed.truncate()

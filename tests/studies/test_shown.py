@@ -9,7 +9,7 @@ from brinell.analysis.gate import Check, GateResult
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
 from brinell.studies.audit.dry_run import PlannedCell, PlanResult
-from brinell.studies.doctor.result import DeviceFacts, DoctorResult, Package
+from brinell.studies.doctor.run import DoctorResult, Package
 from brinell.studies.verification.differences import Difference
 from brinell.studies.verification.result import Status, VerifyResult
 
@@ -122,7 +122,7 @@ def test_an_installation():
         brinell="0.1", python="3.11", platform="Linux", packages=packages, processors=7, auto="cuda:0",
         purposes={"onnx": "networks", "ecg": "records"}, threads={"OMP_NUM_THREADS": "3"},
         free_bytes={"runs in /runs": 5 * 2**30},
-        devices=[DeviceFacts(name="cpu", text="a processor"), DeviceFacts(name="cuda:0", text="a GPU")],
+        devices={"cpu": "a processor", "cuda:0": "a GPU"},
     )  # fmt: skip
     approve("doctor", "\n".join(result.lines()), masks={})
 

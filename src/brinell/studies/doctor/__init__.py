@@ -15,7 +15,7 @@ STUDY = Study(
     package=__name__,
     verb="doctor",
     request=DoctorRequest,
-    result="result:DoctorResult",
+    result="run:DoctorResult",
     output=Output.ANSWER_ONLY,
     examples=("brinell doctor", "brinell doctor --json"),
 )

@@ -15,11 +15,14 @@ over-dispersion, since a person sees each pair once; catch trials (x = 0) enter 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, xlog1py, xlogy
 
+from brinell.analysis.folder_result import Result
 from brinell.core.record import Array
+from brinell.reports.numbers import short
+from brinell.reports.values import Detail, Measure
 
 RANGE_FACTOR = 8.0
 """The grid of thresholds extends the range of sizes shown by this factor at both ends."""
@@ -31,44 +34,51 @@ POINTS = 97
 """Number of thresholds on the grid."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """Psychometric curve of a group of answers."""
+class Point(Result):
+    """A point of a fitted curve with its 95 % interval."""
+
+    eps: float
+    value: float
+    low: float
+    high: float
+
+
+class Threshold(Result):
+    """The threshold of a group of answers."""
 
     n: int
     """Answers to changed pairs."""
     noticed: int
-    """Changed pairs that were judged to differ."""
-    catch: int
-    """Answers to equal pairs."""
-    false_alarms: int
-    """Equal pairs that were judged to differ."""
     threshold: float | None
-    """Size at which half of the changes are noticed, corrected for false alarms; None if it is outside the sizes shown."""
+    """Size at which half of the changes are noticed, corrected for false alarms; null if it is outside the sizes shown."""
     low: float | None
-    """Lower end of its 95 % interval; None if it is below all sizes shown."""
+    """Lower end of the 95 % interval; null if it is below all sizes shown."""
     high: float | None
-    """Upper end; None if it is above all sizes shown."""
-    sizes: Array
-    """(k,) sizes at which the curve is evaluated."""
-    probability: Array
-    """(k,) mean probability of a yes there."""
-    probability_low: Array
-    """(k,) lower end of its central 95 % interval."""
-    probability_high: Array
-    """(k,) upper end."""
+    """Upper end; null if it is above all sizes shown."""
+    curve: list[Point]
+    """Share of pairs that are judged to differ, over the size of the change."""
+
+    @property
+    def size(self) -> float | None:
+        """The threshold, or its lower limit if fewer than half of the largest changes are noticed."""
+        return self.threshold or self.low
+
+    def cell(self) -> Detail:
+        """The threshold with its interval, for a table."""
+        if self.low is None:
+            text = "too few answers" if self.high is None else f"at most {short(self.high)}"
+        else:
+            text = f"at least {short(self.low)}" if self.high is None else ""
+        return Detail(Measure(self.threshold, self.low, self.high), text)
 
 
-def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, points: int = 41) -> Curve | None:
-    """The psychometric curve of some answers.
+def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, points: int = 41) -> Threshold | None:
+    """The threshold and the psychometric curve of some answers; None without answers to changed pairs.
 
     Args:
         sizes: (n,) sizes of the changes, 0 for a catch trial, in any unit.
         noticed: (n,) bool: the person noticed a difference.
         points: number of sizes at which the curve is evaluated.
-
-    Returns:
-        The curve; None without answers to changed pairs.
 
     Raises:
         ValueError: lengths that differ, a size that is negative or not finite.
@@ -82,34 +92,27 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, poin
     if not changed.any():
         return None
     levels, level_index = np.unique(x[changed], return_inverse=True)
-    n = np.bincount(level_index)
-    k = np.bincount(level_index, weights=yes[changed])
-    catch, false_alarms = int((~changed).sum()), int(yes[~changed].sum())
-    thresholds = np.linspace(np.log(levels[0] / RANGE_FACTOR), np.log(levels[-1] * RANGE_FACTOR), POINTS)
-    posterior = _posterior(np.log(levels), n, k, thresholds, catch, false_alarms)
-    low, median, high = _quantiles(thresholds, posterior.sum((1, 2, 3)), (0.025, 0.5, 0.975))
-    curve_sizes = np.geomspace(levels[0], levels[-1], points) if len(levels) > 1 else levels
-    mean, bottom, top = _band(np.log(curve_sizes), thresholds, posterior)
+    n, k = np.bincount(level_index), np.bincount(level_index, weights=yes[changed])
     first, last = np.log(levels[0]), np.log(levels[-1])
-    return Curve(
+    thresholds = np.linspace(first - np.log(RANGE_FACTOR), last + np.log(RANGE_FACTOR), POINTS)
+    posterior = _posterior(np.log(levels), n, k, thresholds, int((~changed).sum()), int(yes[~changed].sum()))
+    density = posterior.sum((1, 2, 3))
+    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])  # linear between the points of the grid
+    low, median, high = np.interp(np.array([0.025, 0.5, 0.975]) * area[-1], area, thresholds).tolist()
+    curve_sizes = np.geomspace(levels[0], levels[-1], points) if len(levels) > 1 else levels
+    return Threshold(
         n=int(n.sum()),
         noticed=int(k.sum()),
-        catch=catch,
-        false_alarms=false_alarms,
         threshold=float(np.exp(median)) if first <= median <= last else None,
         low=float(np.exp(low)) if low >= first else None,
         high=float(np.exp(high)) if high <= last else None,
-        sizes=curve_sizes,
-        probability=mean,
-        probability_low=bottom,
-        probability_high=top,
+        curve=_band(curve_sizes, thresholds, posterior),
     )
 
 
 def _psi(log_x: Array, thresholds: Array) -> Array:
     """(levels, thresholds, widths) share of the changes that are noticed, without false alarms and lapses."""
-    z = (log_x[:, None, None] - thresholds[None, :, None]) / WIDTHS[None, None, :]
-    return np.asarray(1 / (1 + np.exp(-np.clip(z, -500, 500))))
+    return np.asarray(expit((log_x[:, None, None] - thresholds[None, :, None]) / WIDTHS[None, None, :]))
 
 
 def _posterior(log_x: Array, n: Array, k: Array, thresholds: Array, catch: int, false_alarms: int) -> Array:
@@ -129,35 +132,22 @@ def _posterior(log_x: Array, n: Array, k: Array, thresholds: Array, catch: int, 
     alarm, lapse = FALSE_ALARMS[:, None], LAPSES[None, :]
     # Careful people are likelier than careless ones: a third of the weight at a false-alarm rate of 0.3 and a lapse rate of 0.05.
     log = np.broadcast_to(-alarm / 0.27 - lapse / 0.045, (len(thresholds), len(WIDTHS), len(FALSE_ALARMS), len(LAPSES))).copy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for hits, count, psi in zip(k, n, _psi(log_x, thresholds), strict=True):
-            yes = alarm + (1 - alarm - lapse) * psi[..., None, None]
-            log += _weighted_log(hits, np.log(yes)) + _weighted_log(count - hits, np.log1p(-yes))
-        log += _weighted_log(false_alarms, np.log(alarm)) + _weighted_log(catch - false_alarms, np.log1p(-alarm))
+    for hits, count, psi in zip(k, n, _psi(log_x, thresholds), strict=True):
+        yes = alarm + (1 - alarm - lapse) * psi[..., None, None]
+        log += xlogy(hits, yes) + xlog1py(count - hits, -yes)
+    log += xlogy(false_alarms, alarm) + xlog1py(catch - false_alarms, -alarm)
     posterior = np.exp(log - log.max())
     return np.asarray(posterior / posterior.sum())
 
 
-def _weighted_log(count: float, log: Array) -> Array:
-    """Count * log, with 0 * -inf = 0."""
-    return count * log if count else np.zeros_like(log)
-
-
-def _quantiles(values: Array, weights: Array, shares: Sequence[float]) -> list[float]:
-    """Quantiles of a density on an even grid, with linear interpolation."""
-    total = np.concatenate([[0.0], np.cumsum((weights[1:] + weights[:-1]) / 2)])
-    return [float(np.interp(share * total[-1], total, values)) for share in shares]
-
-
-def _band(log_x: Array, thresholds: Array, posterior: Array) -> tuple[Array, Array, Array]:
+def _band(sizes: Array, thresholds: Array, posterior: Array) -> list[Point]:
     """Mean and central 95 % interval of the probability of a yes at each size."""
     alarm, lapse = FALSE_ALARMS[:, None], LAPSES[None, :]
-    weight = posterior.reshape(-1)
-    mean, low, high = [], [], []
-    for psi in _psi(log_x, thresholds):
+    weight, band = posterior.reshape(-1), []
+    for size, psi in zip(sizes.tolist(), _psi(np.log(sizes), thresholds), strict=True):
         yes = (alarm + (1 - alarm - lapse) * psi[..., None, None]).reshape(-1)
-        mean.append(float(yes @ weight))
+        mean = float(yes @ weight)
         cumulative = np.histogram(yes, bins=200, range=(0, 1), weights=weight)[0].cumsum()
-        low.append(float(np.searchsorted(cumulative, 0.025)) / 200)
-        high.append(float(np.searchsorted(cumulative, 0.975) + 1) / 200)
-    return np.array(mean), np.minimum(low, mean), np.maximum(high, mean)
+        low, high = np.searchsorted(cumulative, 0.025) / 200, (np.searchsorted(cumulative, 0.975) + 1) / 200
+        band.append(Point(eps=size, value=mean, low=min(float(low), mean), high=max(float(high), mean)))
+    return band

@@ -1,6 +1,5 @@
 """Pairs and answers of a review, the thresholds that follow from them, and the report."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,13 @@ from brinell.manifest import Amount, Content, Count, Listing, fault
 from brinell.reports import html
 from brinell.reports.film import png
 from brinell.reports.numbers import counted, distance, short
-from brinell.reports.values import Curve, Detail, Figures, Link, Measure, Note, Percent, Prose, Report, Series, Step, Table
+from brinell.reports.values import Curve, Link, Note, Percent, Report, Series, Step, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_text
 from brinell.store.table import Folder
 from brinell.studies.result import FolderResult
 from brinell.studies.review import ReviewRequest
-from brinell.studies.review.psychometric import fit
+from brinell.studies.review.psychometric import Threshold, fit
 
 PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html"
 """Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which a person judges the pairs."""
@@ -65,46 +64,6 @@ class AnswerFile(Content):
     review: str
     """Digest of the pairs that were judged."""
     answers: Listing[Answer]
-
-
-class Point(Result):
-    """A point of a fitted curve with its 95 % interval."""
-
-    eps: float
-    value: float
-    low: float
-    high: float
-
-
-class Threshold(Result):
-    """The threshold of a group of answers."""
-
-    n: int
-    """Answers to changed pairs."""
-    noticed: int
-    threshold: float | None
-    """Size at which half of the changes are noticed, corrected for false alarms; null if it is outside the sizes shown."""
-    low: float | None
-    """Lower end of the 95 % interval; null if it is below all sizes shown."""
-    high: float | None
-    """Upper end; null if it is above all sizes shown."""
-    curve: list[Point]
-    """Share of pairs that are judged to differ, over the size of the change."""
-
-    @property
-    def size(self) -> float | None:
-        """The threshold, or its lower limit if fewer than half of the largest changes are noticed."""
-        return self.threshold or self.low
-
-    def cell(self) -> Detail:
-        """The threshold with its interval, for a table."""
-        if self.low is None and self.high is None:
-            text = "too few answers"
-        elif self.low is None:
-            text = f"at most {short(self.high)}"
-        else:
-            text = f"at least {short(self.low)}" if self.high is None else ""
-        return Detail(Measure(self.threshold, self.low, self.high), text)
 
 
 class ClassThreshold(Threshold, OfClass):
@@ -154,11 +113,19 @@ class ReviewResult(FolderResult):
         write_text(path, AnswerFile(review=digest, answers=[last[key] for key in sorted(last)]).model_dump_json())
 
     def write(self) -> Path:
-        """Write the page that shows the pairs, and the page of the results."""
+        """Write the page that shows the pairs, and the page of the results.
+
+        The first is not told the size of a change, or which pictures are equal.
+        """
         trials = parquet.load_rows(Trials, Path(self.folder) / "rows.parquet")
-        pairs = read_arrays(Path(self.folder) / PAIRS)
+        arrays, pairs = read_arrays(Path(self.folder) / PAIRS), []
+        for side, *pair in zip(trials.changed_left.tolist(), arrays["clean"], arrays["changed"], strict=True):
+            pictures = [png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)) for picture in pair]
+            # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
+            pairs.append({"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1})
         digest = self.manifest["files"][PAIRS]
-        write_text(Path(self.folder) / JUDGE, judge_page(trials, pairs["clean"], pairs["changed"], self.classes, digest))
+        text = html.render(Path(__file__).parent / JUDGE, classes=self.classes, review=digest, pairs=pairs)
+        write_text(Path(self.folder) / JUDGE, text)
         return super().write()
 
     def report(self) -> Report:
@@ -191,61 +158,47 @@ class ReviewResult(FolderResult):
             return ["No changed pair has been judged yet."]
         if overall.threshold is not None:
             answer = f"A change of {short(overall.threshold)} is noticed in half of the cases."
-            answer += (
-                f" Below {short(overall.low)} most changes are not noticed."
-                if overall.low
-                else " The review has no changes that are small enough to go unnoticed."
-            )
         elif overall.low is None and overall.high is None:
             answer = "The answers are too few for a threshold: judge more pairs."
-        elif overall.high is None:
-            answer = "Fewer than half of the largest changes were noticed: review larger ones."
         else:
-            answer = "More than half of the smallest changes were noticed: review smaller ones."
+            share, sizes, others = ("Fewer", "largest", "larger") if overall.high is None else ("More", "smallest", "smaller")
+            answer = f"{share} than half of the {sizes} changes were noticed: review {others} ones."
+        if overall.low:
+            answer += f" Below {short(overall.low)} most changes are not noticed."
         were = "was" if self.catch == 1 else "were"
         sentences = [
             answer,
             f"{self.false_alarms} of {counted(self.catch, 'equal pair')} {were} judged to differ; the thresholds are corrected "
             "for these false alarms.",
         ]
-        decided = [
-            (entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None and entry.high is not None
-        ]
+        decided = [(entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None and entry.high]
         if len(decided) > 1:
             size, name = min(decided)
             sentences.append(f"The most sensitive class is {name}: half of its changes are noticed at {short(size)}.")
         return sentences
 
-    def _blocks(self, overall: Threshold) -> list[Curve | Table | Figures | Prose]:
+    def _blocks(self, overall: Threshold) -> list[Curve | Table]:
         sizes = [group for group in self.by_size if group.eps > 0]
-        ticks = [(group.eps, short(group.eps)) for group in sizes]
+        fitted = [(point.eps, Percent(point.value, point.low, point.high)) for point in overall.curve]
         answers = Series(name="answers", points=[(group.eps, group.noticed) for group in sizes], band=False)
-        axis = f"size of the change, {distance(self.request.norm)}"
-        title = "Share of pairs judged to differ"
-
-        def curve(name: str, threshold: Threshold, *more: Series) -> Curve:
-            """A fitted curve over the logarithm of the size."""
-            points = [(point.eps, Percent(point.value, point.low, point.high)) for point in threshold.curve]
-            return Curve(
-                title=name, series=[Series(name="fitted curve", points=points), *more], ticks=ticks, axis=axis, logarithmic=True
-            )
-
         groups = [("all classes", overall), *((entry.name, entry) for entry in self.per_class)]
         return [
-            curve(title, overall, answers),
+            Curve(
+                title="Share of pairs judged to differ",
+                series=[Series(name="fitted curve", points=fitted), answers],
+                ticks=[(group.eps, short(group.eps)) for group in sizes],
+                axis=f"size of the change, {distance(self.request.norm)}",
+                logarithmic=True,
+            ),
             Table(
                 title="Class by class",
                 columns=("class", "half noticed at", "noticed", "pairs"),
                 rows=[(name, entry.cell(), entry.noticed, entry.n) for name, entry in groups],
-                text="Size at which half of the changes are noticed, corrected for false alarms, with 95 % intervals. Two "
-                "classes differ only if their intervals hardly overlap.",
+                text="Size at which half of the changes are noticed, corrected for false alarms, with 95 % intervals (Schütt, "
+                "Harmeling, Macke & Wichmann 2016). It depends on the screen, the viewing distance and the person. Two classes "
+                "differ only if their intervals hardly overlap.",
                 name="thresholds",
                 terminal=True,
-            ),
-            Figures(
-                title="The curve of each class",
-                figures=[curve(entry.name, entry) for entry in self.per_class],
-                text=f"{title}, by size of the change; the band is a 95 % interval of the fitted curve.",
             ),
             Table(
                 title="Is it still the same class?",
@@ -254,15 +207,6 @@ class ReviewResult(FolderResult):
                 text="How often people named the correct class of the changed picture, and how often they noticed a difference. "
                 "A budget preserves the class if people name it as often as at size 0, where both pictures are equal.",
                 name="sizes",
-            ),
-            Prose(
-                title="Method",
-                sentences=[
-                    "Pairs of a clean and a changed picture, in random order; some are equal. Sizes are measured on the 8-bit "
-                    "pictures. The curve has a threshold, a width, a rate of false alarms and one of lapses, inferred together "
-                    "(Schütt, Harmeling, Macke & Wichmann 2016). Thresholds depend on the screen, the viewing distance and the "
-                    "person.",
-                ],
             ),
         ]
 
@@ -287,16 +231,6 @@ def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Ans
     return answers
 
 
-def judge_page(trials: Trials, clean: Array, changed: Array, classes: Sequence[str], digest: str) -> str:
-    """HTML of the page that shows the pairs, which is not told the size of a change or which pictures are equal."""
-    pairs = []
-    for side, *pair in zip(trials.changed_left.tolist(), clean, changed, strict=True):
-        pictures = [png(Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)) for picture in pair]
-        # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
-        pairs.append({"pictures": pictures[::-1] if side else pictures, "marked": 0 if side else 1})
-    return html.render(Path(__file__).parent / JUDGE, classes=classes, review=digest, pairs=pairs)
-
-
 def summarise(folder: Folder[Trials]) -> ReviewResult:
     """The figures of a review.
 
@@ -317,30 +251,14 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
         trials=len(trials),
         catch=int((size == 0).sum()),
         false_alarms=int((differs & (size == 0)).sum()),
-        overall=_threshold(size, differs),
+        overall=fit(size, differs),
         per_class=[
             ClassThreshold(class_=number, name=class_name(names, number), **dict(threshold))
             for number in range(len(names))
             # False alarms depend on the person and not on the class, so every curve uses all equal pairs.
-            if (threshold := _threshold(*(values[(size == 0) | (label == number)] for values in (size, differs))))
+            if (threshold := fit(*(values[(size == 0) | (label == number)] for values in (size, differs))))
         ],
         by_size=_size_groups(size, classes == label, differs),
-    )
-
-
-def _threshold(size: Array, differs: Array) -> Threshold | None:
-    """The threshold of some answers; None without a judged changed pair."""
-    curve = fit(size, differs)
-    if curve is None:
-        return None
-    band = zip(curve.sizes, curve.probability, curve.probability_low, curve.probability_high, strict=True)
-    return Threshold(
-        n=curve.n,
-        noticed=curve.noticed,
-        threshold=curve.threshold,
-        low=curve.low,
-        high=curve.high,
-        curve=[Point(eps=eps, value=value, low=low, high=high) for eps, value, low, high in band],
     )
 
 

@@ -13,7 +13,6 @@ Every changed picture is rounded to 8 bits, as on a screen. Its size is measured
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +60,14 @@ def make_plan(call: Call) -> ReviewPlan:
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
         raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
+    equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
     if request.change.startswith("run:"):
-        ids, clean, changed, eps = _load_pairs(request, dataset, rng)
+        ids, x, y, requested = _load_pairs(request, dataset, equal, rng)
     elif request.change in ("crafted", "noise"):
-        ids, clean, changed, eps = _make_pairs(request, plan, rng)
+        ids, x, y, requested = _make_pairs(request, plan, equal, rng)
     else:
         raise RequestError(f"change={request.change}: it is crafted, noise or run:FOLDER")
+    clean, changed, eps = _quantise_pairs(request, dataset, x, y, requested)
     order = rng.permutation(len(ids))
     trials = rows.build(
         Trials,
@@ -83,12 +84,12 @@ def make_plan(call: Call) -> ReviewPlan:
 
 def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
     """The pairs, which are made at once."""
-    return [Piece(name=f"{len(plan.ids)} pictures", make=partial(_write_pairs, plan), files=(PAIRS,))]
 
+    def write_pairs() -> Trials | None:
+        write_arrays(plan.folder / PAIRS, plan.pairs or {})
+        return plan.trials
 
-def _write_pairs(plan: ReviewPlan) -> Trials | None:
-    write_arrays(plan.folder / PAIRS, plan.pairs or {})
-    return plan.trials
+    return [Piece(name=f"{len(plan.ids)} pictures", make=write_pairs, files=(PAIRS,))]
 
 
 def carry_out(call: Call) -> ReviewResult:
@@ -101,7 +102,7 @@ def carry_out(call: Call) -> ReviewResult:
     result: ReviewResult = make_folder(call)
     for file in options.answers:
         result.add(Path(file))
-    return _refresh(result) if options.answers else result
+    return _count_answers(result) if options.answers else result
 
 
 def repeat(call: Call, folder: Path) -> None:
@@ -109,43 +110,37 @@ def repeat(call: Call, folder: Path) -> None:
     result: ReviewResult = make_folder(call)
     if (folder / ANSWERS).exists():
         shutil.copyfile(folder / ANSWERS, Path(result.folder) / ANSWERS)
-        _refresh(result)
+        _count_answers(result)
 
 
-def _refresh(result: ReviewResult) -> ReviewResult:
-    """Count the answers again, and write the page."""
+def _count_answers(result: ReviewResult) -> ReviewResult:
     counted: ReviewResult = STUDY.open(Path(result.folder))
     counted.write()
     return counted
 
 
-def _split_trials(request: ReviewRequest) -> tuple[int, int]:
-    """Number of changed pairs, and number of equal ones."""
-    equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
-    return request.trials - equal, equal
-
-
-def _make_pairs(request: ReviewRequest, plan: Plan, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-    """Draw samples, and change them by a crafted direction or by noise; returns the values of `_quantise_pairs`."""
+def _make_pairs(request: ReviewRequest, plan: Plan, equal: int, rng: np.random.Generator) -> tuple[Array, Tensor, Tensor, Array]:
+    """Draw samples, and change all but `equal` of them; returns their positions, both pictures, and the sizes asked for."""
     budgets = [value for value in parse_eps(request.eps).values if value > 0]
     if not budgets:
         raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
-    n, equal = _split_trials(request)
     dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
     pool = plan.ids[:POOL]
-    ids = pool[_draw_balanced(labels[pool], n + equal, rng)]
-    if request.change == "crafted" and len(np.unique(labels[ids])) < 2:
+    # Classes alternate, and samples repeat only if a class has too few.
+    groups = [rng.permutation(np.flatnonzero(labels[pool] == label)) for label in np.unique(labels[pool])]
+    turns = (divmod(index, len(groups)) for index in range(request.trials))
+    ids = pool[[groups[group][turn % len(groups[group])] for turn, group in turns]]
+    classes = labels[ids]
+    if request.change == "crafted" and len(groups) < 2:
         raise RequestError(f"{dataset.name} has one class, but change=crafted needs a second one: use change=noise")
     # The k-th sample of a class has the k-th size in turn, so each class has all sizes equally often.
-    classes = labels[ids]
-    rank = np.array([np.sum(classes[:i] == classes[i]) for i in range(n)])
+    rank = np.array([np.sum(classes[:index] == classes[index]) for index in range(request.trials - equal)])
     eps = np.concatenate([np.array(budgets)[(rank + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
     x = dataset.load(ids.tolist())
     partners = [rng.choice(np.flatnonzero(classes != label)) if (classes != label).any() else 0 for label in classes]
     streams = Streams.of(request.seed, torch.from_numpy(ids)).fold("review")
     size = torch.from_numpy(eps).float().reshape(-1, *[1] * (x.ndim - 1))
-    y = dataset.domain.clamp(x + size * _direction(request, x, x[partners], streams))
-    return _quantise_pairs(request, dataset, ids, x, y, eps)
+    return ids, x, dataset.domain.clamp(x + size * _direction(request, x, x[partners], streams)), eps
 
 
 def _direction(request: ReviewRequest, x: Tensor, partner: Tensor, streams: Streams) -> Tensor:
@@ -157,57 +152,33 @@ def _direction(request: ReviewRequest, x: Tensor, partner: Tensor, streams: Stre
     return direction / length
 
 
-def _draw_balanced(labels: Array, n: int, rng: np.random.Generator) -> Array:
-    """(n,) positions of samples. Classes alternate, and samples repeat only if a class has too few."""
-    groups = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    return np.array([groups[i % len(groups)][(i // len(groups)) % len(groups[i % len(groups)])] for i in range(n)])
-
-
-def _load_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-    """Draw adversarial inputs that an audit stored; returns the values of `_quantise_pairs`."""
+def _load_pairs(
+    request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator
+) -> tuple[Array, Tensor, Tensor, None]:
+    """Draw adversarial inputs that an audit stored, and equal pairs of the same samples; returns positions and both pictures."""
     run = Run.open(request.change.removeprefix("run:"))
     if run.manifest["data"]["digest"] != dataset.digest():
         raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
-    rows = run.records()
-    fooled = np.flatnonzero(has_broken(rows))
-    n, equal = _split_trials(request)
-    ids: list[int] = []
-    clean, changed = [], []
-    for row in rng.permutation(fooled):
-        model, attack, sample = str(rows.model[row]), str(rows.attack[row]), int(rows.sample_id[row])
-        if len(ids) == n:
-            break
-        if sample in ids or sample not in (arrays := run.adversarial(model, attack, [sample])):
-            continue
-        ids.append(sample)
-        clean.append(dataset.load([sample])[0])
-        changed.append(torch.from_numpy(np.asarray(arrays[sample])).float())
-    if not ids:
+    records, changed = run.records(), dict[int, Array]()
+    for row in rng.permutation(np.flatnonzero(has_broken(records))):
+        sample = int(records.sample_id[row])
+        if len(changed) < request.trials - equal and sample not in changed:
+            changed |= run.adversarial(str(records.model[row]), str(records.attack[row]), [sample])
+    if not changed:
         raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
-    repeat = rng.choice(np.array(ids), size=equal)
-    for sample in repeat:
-        picture = dataset.load([int(sample)])[0]
-        clean.append(picture)
-        changed.append(picture)
-    all_ids = np.concatenate([np.array(ids), repeat])
-    return _quantise_pairs(request, dataset, all_ids, torch.stack(clean), torch.stack(changed), None)
+    ids = np.array([*changed, *rng.choice(np.array([*changed]), size=equal)])
+    x = dataset.load(ids.tolist())
+    y = torch.stack([*(torch.from_numpy(np.asarray(array)).float() for array in changed.values()), *x[len(changed) :]])
+    return ids, x, y, None
 
 
 def _quantise_pairs(
-    request: ReviewRequest, dataset: Dataset, ids: Array, x: Tensor, y: Tensor, requested: Array | None
-) -> tuple[Array, Array, Array, Array]:
-    """Round the pairs to 8 bits, and measure the changes after rounding.
+    request: ReviewRequest, dataset: Dataset, x: Tensor, y: Tensor, requested: Array | None
+) -> tuple[Array, Array, Array]:
+    """Both pictures of each pair (n, C, H, W) as uint8 (n, H, W, C), and (n,) the sizes of their changes after rounding.
 
-    Args:
-        request: the settings.
-        dataset: the data.
-        ids: (n,) positions of the samples.
-        x: (n, C, H, W) clean pictures.
-        y: (n, C, H, W) changed pictures.
-        requested: (n,) sizes before clipping; a change above 0 must not vanish by rounding. None skips this check.
-
-    Returns:
-        The positions, both pictures uint8 (n, H, W, C), and (n,) sizes of the changes.
+    Raises:
+        RequestError: a change that was requested above 0 vanishes by rounding.
     """
     low, high = dataset.domain.bounds(x)
     levels = ((pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for pictures in (x, y))
@@ -221,4 +192,4 @@ def _quantise_pairs(
             f"{option('eps')} {smallest:g} changes nothing on a screen of 256 levels: "
             f"the smallest size is {float((high - low).max()) / 255:.2g}"
         )
-    return ids, clean, changed, size
+    return clean, changed, size
