@@ -3,12 +3,11 @@
 Open the page in a browser. It saves the answers as a file, which the same command reads with --answers.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, Budgets, DataSpec, File, Seed
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, File, Folder, Seed
 from brinell.studies.kit import Study
 
 
@@ -21,8 +20,8 @@ class ReviewRequest(BaseRequest):
     """The norm in which the changes are measured: linf or l2."""
     eps: Budgets = "0.01,0.02,0.04,0.08,0.16,0.32"
     """The sizes of the changes, in the units of the data's bounds."""
-    change: Annotated[str, Names("folder")] = "crafted"
-    """The kind of change: crafted (towards another class), noise, or run:FOLDER of an audit."""
+    run: Folder | None = None
+    """The folder of an audit, whose adversarial inputs are the changes. Default: changes towards another class."""
     trials: int = Field(default=120, ge=2, le=100_000)
     """The number of pairs, a fifth of them without a change."""
     seed: Seed = 0

@@ -7,27 +7,25 @@ import numpy as np
 from PIL import Image
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.results import OfClass, Rate
-from brinell.analysis.robust_accuracy import class_name, rate
+from brinell.analysis.results import OfClass, Share
+from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array, column
-from brinell.manifest import Amount, Content, Count, Listing, fault
+from brinell.manifest import Content, Count, Listing, fault
 from brinell.reports import html
 from brinell.reports.film import png
 from brinell.reports.numbers import counted, distance, short
-from brinell.reports.values import Curve, Link, Note, Percent, Report, Series, Step, Table
+from brinell.reports.values import Curve, Link, Report, Series, Step, Table
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_text
 from brinell.store.table import Folder
 from brinell.studies.result import FolderResult
-from brinell.studies.review import ReviewRequest
+from brinell.studies.review import STUDY, ReviewRequest
 from brinell.studies.review.psychometric import Threshold, fit
 
 PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html"
 """Clean and changed pictures, uint8 (n, H, W, C); the answers of all persons; the page on which a person judges the pairs."""
-JUMPY = 0.3
-"""Share of false alarms above which thresholds are uncertain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +52,6 @@ class Answer(Content):
     """True if the person noticed a difference."""
     named: Count | None
     """Class that the person saw in the changed picture; null for none of these."""
-    seconds: Amount
-    """Time from seeing the pair to the answer."""
 
 
 class AnswerFile(Content):
@@ -75,8 +71,8 @@ class SizeGroup(Result):
 
     eps: float
     """Mean size in the group; 0 for equal pairs."""
-    right: Rate
-    noticed: Rate
+    right: Share
+    noticed: Share
 
 
 class ReviewResult(FolderResult):
@@ -88,9 +84,7 @@ class ReviewResult(FolderResult):
     reviewers: list[str]
     answers: int
     trials: int
-    catch: int
-    """Equal pairs that were judged."""
-    false_alarms: int
+    false_alarms: Share
     """Equal pairs that were judged to differ."""
     overall: Threshold | None
     """The threshold over all classes; null before the first changed pair is judged."""
@@ -99,18 +93,16 @@ class ReviewResult(FolderResult):
     by_size: list[SizeGroup]
     """Answers by size of the change, ascending."""
 
-    def add(self, file: Path) -> None:
-        """Add the answers in a file that the page saved; a later answer of a person to a pair replaces an earlier one.
-
-        Raises:
-            RequestError: the file is no file of answers, or belongs to another review.
-            StoppedError: they cannot be written.
-        """
+    def add(self, file: Path) -> "ReviewResult":
+        """Add the answers in a saved file, and write the pages; a later answer of a person to a pair replaces an earlier one."""
         digest, path = self.manifest["files"][PAIRS], Path(self.folder) / ANSWERS
-        earlier = load_answers(path, digest, self.trials, len(self.classes)) if path.exists() else []
-        new = load_answers(file, digest, self.trials, len(self.classes))
-        last = {(answer.reviewer, answer.trial): answer for answer in (*earlier, *new)}
+        files = [path, file] if path.exists() else [file]
+        answers = [answer for part in files for answer in load_answers(part, digest, self.trials, len(self.classes))]
+        last = {(answer.reviewer, answer.trial): answer for answer in answers}
         write_text(path, AnswerFile(review=digest, answers=[last[key] for key in sorted(last)]).model_dump_json())
+        result: ReviewResult = STUDY.open(Path(self.folder))
+        result.write()
+        return result
 
     def write(self) -> Path:
         """Write the page that shows the pairs, and the page of the results.
@@ -130,9 +122,7 @@ class ReviewResult(FolderResult):
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
-        people = [name for name in self.reviewers if name]
-        by = f" by {', '.join(people)}" if people else ""
-        jumpy = self.catch and self.false_alarms / self.catch > JUMPY
+        by = ", ".join(filter(None, self.reviewers))
         judge = Step(
             f"Open FOLDER/{JUDGE} in a browser, judge the pairs, and pass the file that it saves.",
             "brinell review FOLDER/run.toml --out FOLDER --resume --answers FILE",
@@ -140,52 +130,35 @@ class ReviewResult(FolderResult):
         return Report(
             verb="review",
             title=f"Changes that people notice on {self.data}",
-            subject=f"{self.answers} of {counted(self.trials, 'pair')} judged{by}; {distance(self.request.norm)}; "
-            f"change: {self.request.change}",
-            sentences=self._sentences(),
+            subject=f"{self.answers} of {counted(self.trials, 'pair')} judged{by and f' by {by}'}; {distance(self.request.norm)}",
+            sentences=["No changed pair has been judged yet."] if self.overall is None else self._sentences(self.overall),
             blocks=() if self.overall is None else self._blocks(self.overall),
-            notes=[Note("false-alarms", "warn", "equal pairs were often judged to differ, so the thresholds are uncertain")]
-            if jumpy
-            else (),
             steps=() if self.answers else (judge,),
             links=(Link("Judge the pairs", JUDGE),),
         )
 
-    def _sentences(self) -> list[str]:
-        """The answer."""
-        overall = self.overall
-        if overall is None:
-            return ["No changed pair has been judged yet."]
+    def _sentences(self, overall: Threshold) -> list[str]:
         if overall.threshold is not None:
             answer = f"A change of {short(overall.threshold)} is noticed in half of the cases."
         elif overall.low is None and overall.high is None:
             answer = "The answers are too few for a threshold: judge more pairs."
+        elif overall.high is None:
+            answer = "Fewer than half of the largest changes were noticed: review larger ones."
         else:
-            share, sizes, others = ("Fewer", "largest", "larger") if overall.high is None else ("More", "smallest", "smaller")
-            answer = f"{share} than half of the {sizes} changes were noticed: review {others} ones."
+            answer = "More than half of the smallest changes were noticed: review smaller ones."
         if overall.low:
             answer += f" Below {short(overall.low)} most changes are not noticed."
-        were = "was" if self.catch == 1 else "were"
-        sentences = [
-            answer,
-            f"{self.false_alarms} of {counted(self.catch, 'equal pair')} {were} judged to differ; the thresholds are corrected "
-            "for these false alarms.",
-        ]
-        decided = [(entry.threshold, entry.name) for entry in self.per_class if entry.threshold is not None and entry.high]
-        if len(decided) > 1:
-            size, name = min(decided)
-            sentences.append(f"The most sensitive class is {name}: half of its changes are noticed at {short(size)}.")
-        return sentences
+        alarms = self.false_alarms
+        corrected = f"{alarms.k} of {counted(alarms.n, 'equal pair')} {'was' if alarms.n == 1 else 'were'} judged to differ; "
+        return [answer, f"{corrected}the thresholds are corrected for these false alarms."]
 
     def _blocks(self, overall: Threshold) -> list[Curve | Table]:
         sizes = [group for group in self.by_size if group.eps > 0]
-        fitted = [(point.eps, Percent(point.value, point.low, point.high)) for point in overall.curve]
-        answers = Series(name="answers", points=[(group.eps, group.noticed) for group in sizes], band=False)
         groups = [("all classes", overall), *((entry.name, entry) for entry in self.per_class)]
         return [
             Curve(
                 title="Share of pairs judged to differ",
-                series=[Series(name="fitted curve", points=fitted), answers],
+                series=[Series(name="all classes", points=[(group.eps, group.noticed) for group in sizes])],
                 ticks=[(group.eps, short(group.eps)) for group in sizes],
                 axis=f"size of the change, {distance(self.request.norm)}",
                 logarithmic=True,
@@ -212,11 +185,7 @@ class ReviewResult(FolderResult):
 
 
 def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Answer]:
-    """The answers in a file, to the pairs of a digest.
-
-    Raises:
-        RequestError: the file is no file of answers, or belongs to another review.
-    """
+    """The answers in a file, to the pairs of a digest."""
     try:
         content = bounded.json_of(file)
     except (OSError, RequestError) as error:
@@ -232,11 +201,7 @@ def load_answers(file: Path, digest: str, trials: int, classes: int) -> list[Ans
 
 
 def summarise(folder: Folder[Trials]) -> ReviewResult:
-    """The figures of a review.
-
-    Raises:
-        RequestError: a damaged file.
-    """
+    """The figures of a review."""
     trials, names, path = folder.rows, folder.head()["classes"], folder.path / ANSWERS
     digest = folder.manifest["files"].get(PAIRS, "")
     answers = load_answers(path, digest, len(trials), len(names)) if path.exists() else []
@@ -249,8 +214,7 @@ def summarise(folder: Folder[Trials]) -> ReviewResult:
         reviewers=sorted({answer.reviewer for answer in answers}),
         answers=len(answers),
         trials=len(trials),
-        catch=int((size == 0).sum()),
-        false_alarms=int((differs & (size == 0)).sum()),
+        false_alarms=share(differs[size == 0]),
         overall=fit(size, differs),
         per_class=[
             ClassThreshold(class_=number, name=class_name(names, number), **dict(threshold))
@@ -271,10 +235,5 @@ def _size_groups(size: Array, right: Array, differs: Array) -> list[SizeGroup]:
             groups.append([])
         groups[-1].append(index)
     return [
-        SizeGroup(
-            eps=float(size[group].mean()),
-            right=rate(int(right[group].sum()), len(group)),
-            noticed=rate(int(differs[group].sum()), len(group)),
-        )
-        for group in groups
+        SizeGroup(eps=float(size[group].mean()), right=share(right[group]), noticed=share(differs[group])) for group in groups
     ]

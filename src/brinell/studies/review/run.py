@@ -1,16 +1,10 @@
 """The pairs of a review: selects samples and changes them (design/0015-review.md).
 
-Three kinds of change:
-
-- `crafted`: towards a picture of another class, which needs no model. Linf: x0 + eps * sign(x1), the counter-example of the
-  separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|.
-- `noise`: independent signs times eps (Linf), or a random direction of length eps (L2).
-- `run:FOLDER`: the adversarial inputs that an audit stored, each at its recorded distance.
-
+A change leads towards a picture x1 of another class, which needs no model. Linf: x0 + eps * sign(x1), the counter-example of
+the separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|. With `run` it is an adversarial input that an audit stored.
 Every changed picture is rounded to 8 bits, as on a screen. Its size is measured after clipping and rounding.
 """
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,25 +12,23 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, has_broken
-from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.run import Run
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.review import STUDY, ReviewOptions, ReviewRequest
+from brinell.studies.review import ReviewRequest
 from brinell.studies.review.result import ANSWERS, PAIRS, ReviewResult, Trials
 from brinell.studies.work import carry_out as make_folder
 from brinell.studies.work import open_plan
 
 EQUAL = 0.2
 """Share of pairs without a change."""
-POOL = 5000
-"""Samples are drawn from at most the first 5000 of the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,37 +41,31 @@ class ReviewPlan(Plan):
 
 
 def make_plan(call: Call) -> ReviewPlan:
-    """Draw the trials and change the pictures.
-
-    Raises:
-        RequestError: the data are not pictures, or the change or run does not fit.
-    """
+    """Draw the trials and change the pictures."""
     request: ReviewRequest = call.request
     plan = ReviewPlan(**vars(open_plan(call)))
-    dataset = plan.dataset
+    dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
         raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
     equal = min(max(round(request.trials * EQUAL), 1), request.trials - 1)
-    if request.change.startswith("run:"):
-        ids, x, y, requested = _load_pairs(request, dataset, equal, rng)
-    elif request.change in ("crafted", "noise"):
-        ids, x, y, requested = _make_pairs(request, plan, equal, rng)
-    else:
-        raise RequestError(f"change={request.change}: it is crafted, noise or run:FOLDER")
-    clean, changed, eps = _quantise_pairs(request, dataset, x, y, requested)
+    ids, x, y = _load_pairs(request, dataset, equal, rng) if request.run else _make_pairs(request, plan, labels, equal, rng)
+    # As a screen shows them: uint8 (n, H, W, C).
+    low, high = dataset.domain.bounds(x)
+    levels = ((pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for pictures in (x, y))
+    clean, changed = (pixels.movedim(1, -1).contiguous().numpy() for pixels in levels)
+    delta, span = (changed.astype(np.float64) - clean).reshape(len(clean), -1) / 255, float((high - low).max())
+    eps = span * (np.abs(delta).max(1) if request.norm == "linf" else np.sqrt((delta**2).sum(1)))
+    if not request.run and (eps == 0).sum() > equal:
+        raise RequestError(
+            f"{option('eps')} {request.eps}: the smallest changes nothing on a screen of 256 levels, which shows {span / 255:.2g}"
+        )
     order = rng.permutation(len(ids))
-    trials = rows.build(
-        Trials,
-        len(ids),
-        sample_id=ids[order],
-        label=np.asarray(dataset.labels())[ids][order],
-        eps=eps[order],
-        changed_left=rng.random(len(ids)) < 0.5,
-    )
+    columns = {"sample_id": ids[order], "label": labels[ids][order], "eps": eps[order]}
+    trials = rows.build(Trials, len(ids), **columns, changed_left=rng.random(len(ids)) < 0.5)
     pairs = {"clean": clean[order], "changed": changed[order]}
     unique_ids = np.unique(ids)
-    return replace(plan, ids=unique_ids, labels=np.asarray(dataset.labels())[unique_ids], trials=trials, pairs=pairs)
+    return replace(plan, ids=unique_ids, labels=labels[unique_ids], trials=trials, pairs=pairs)
 
 
 def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
@@ -93,70 +79,44 @@ def pieces(plan: ReviewPlan, call: Call) -> list[Piece]:
 
 
 def carry_out(call: Call) -> ReviewResult:
-    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results.
-
-    Raises:
-        RequestError: the request does not fit, or a file of answers belongs to another review.
-    """
-    options: ReviewOptions = call.options
+    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results."""
     result: ReviewResult = make_folder(call)
-    for file in options.answers:
-        result.add(Path(file))
-    return _count_answers(result) if options.answers else result
+    for file in call.options.answers:
+        result = result.add(Path(file))
+    return result
 
 
 def repeat(call: Call, folder: Path) -> None:
     """Make the pairs of a review again, with the answers that its folder holds."""
     result: ReviewResult = make_folder(call)
     if (folder / ANSWERS).exists():
-        shutil.copyfile(folder / ANSWERS, Path(result.folder) / ANSWERS)
-        _count_answers(result)
+        result.add(folder / ANSWERS)
 
 
-def _count_answers(result: ReviewResult) -> ReviewResult:
-    counted: ReviewResult = STUDY.open(Path(result.folder))
-    counted.write()
-    return counted
-
-
-def _make_pairs(request: ReviewRequest, plan: Plan, equal: int, rng: np.random.Generator) -> tuple[Array, Tensor, Tensor, Array]:
-    """Draw samples, and change all but `equal` of them; returns their positions, both pictures, and the sizes asked for."""
-    budgets = [value for value in parse_eps(request.eps).values if value > 0]
-    if not budgets:
+def _make_pairs(
+    request: ReviewRequest, plan: Plan, labels: Array, equal: int, rng: np.random.Generator
+) -> tuple[Array, Tensor, Tensor]:
+    """Draw samples, and change all but `equal` of them; returns their positions and both pictures."""
+    budgets = np.array([value for value in parse_eps(request.eps).values if value > 0])
+    if not len(budgets):
         raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
-    dataset, labels = plan.dataset, np.asarray(plan.dataset.labels())
-    pool = plan.ids[:POOL]
-    # Classes alternate, and samples repeat only if a class has too few.
-    groups = [rng.permutation(np.flatnonzero(labels[pool] == label)) for label in np.unique(labels[pool])]
-    turns = (divmod(index, len(groups)) for index in range(request.trials))
-    ids = pool[[groups[group][turn % len(groups[group])] for turn, group in turns]]
-    classes = labels[ids]
-    if request.change == "crafted" and len(groups) < 2:
-        raise RequestError(f"{dataset.name} has one class, but change=crafted needs a second one: use change=noise")
-    # The k-th sample of a class has the k-th size in turn, so each class has all sizes equally often.
-    rank = np.array([np.sum(classes[:index] == classes[index]) for index in range(request.trials - equal)])
-    eps = np.concatenate([np.array(budgets)[(rank + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
-    x = dataset.load(ids.tolist())
-    partners = [rng.choice(np.flatnonzero(classes != label)) if (classes != label).any() else 0 for label in classes]
-    streams = Streams.of(request.seed, torch.from_numpy(ids)).fold("review")
-    size = torch.from_numpy(eps).float().reshape(-1, *[1] * (x.ndim - 1))
-    return ids, x, dataset.domain.clamp(x + size * _direction(request, x, x[partners], streams)), eps
+    groups = [rng.permutation(plan.ids[labels[plan.ids] == label]) for label in np.unique(labels[plan.ids])]
+    if len(groups) < 2:
+        raise RequestError(f"{plan.dataset.name} has one class: a change leads towards a second one")
+    # Classes alternate, samples repeat only if a class has too few, and each class has all sizes equally often.
+    turn, group = np.divmod(np.arange(request.trials), len(groups))
+    ids = np.array([groups[g][t % len(groups[g])] for t, g in zip(turn, group, strict=True)])
+    eps = budgets[(turn + rng.integers(len(budgets))) % len(budgets)]
+    eps[request.trials - equal :] = 0
+    x = plan.dataset.load(ids.tolist())
+    others = x[[rng.choice(np.flatnonzero(group != g)) for g in group]]
+    direction = others.sign() if request.norm == "linf" else normalize((others - x).flatten(1)).view_as(x)
+    return ids, x, plan.dataset.domain.clamp(x + torch.from_numpy(eps).float().reshape(-1, 1, 1, 1) * direction)
 
 
-def _direction(request: ReviewRequest, x: Tensor, partner: Tensor, streams: Streams) -> Tensor:
-    """Directions (n, C, H, W) of length 1 in the norm, towards `partner` if the change is crafted."""
-    if request.norm == "linf":
-        return partner.sign() if request.change == "crafted" else streams.uniform(*x.shape[1:]).sub(0.5).sign()
-    direction = partner - x if request.change == "crafted" else streams.normal(*x.shape[1:])
-    length: Tensor = direction.flatten(1).norm(dim=1).clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
-    return direction / length
-
-
-def _load_pairs(
-    request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator
-) -> tuple[Array, Tensor, Tensor, None]:
+def _load_pairs(request: ReviewRequest, dataset: Dataset, equal: int, rng: np.random.Generator) -> tuple[Array, Tensor, Tensor]:
     """Draw adversarial inputs that an audit stored, and equal pairs of the same samples; returns positions and both pictures."""
-    run = Run.open(request.change.removeprefix("run:"))
+    run = Run.open(str(request.run))
     if run.manifest["data"]["digest"] != dataset.digest():
         raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
     records, changed = run.records(), dict[int, Array]()
@@ -169,27 +129,4 @@ def _load_pairs(
     ids = np.array([*changed, *rng.choice(np.array([*changed]), size=equal)])
     x = dataset.load(ids.tolist())
     y = torch.stack([*(torch.from_numpy(np.asarray(array)).float() for array in changed.values()), *x[len(changed) :]])
-    return ids, x, y, None
-
-
-def _quantise_pairs(
-    request: ReviewRequest, dataset: Dataset, x: Tensor, y: Tensor, requested: Array | None
-) -> tuple[Array, Array, Array]:
-    """Both pictures of each pair (n, C, H, W) as uint8 (n, H, W, C), and (n,) the sizes of their changes after rounding.
-
-    Raises:
-        RequestError: a change that was requested above 0 vanishes by rounding.
-    """
-    low, high = dataset.domain.bounds(x)
-    levels = ((pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for pictures in (x, y))
-    clean, changed = (pixels.movedim(1, -1).contiguous().numpy() for pixels in levels)
-    delta = (changed.astype(np.float64) - clean) / 255 * float((high - low).max())
-    flat = delta.reshape(len(delta), -1)
-    size = np.abs(flat).max(1) if request.norm == "linf" else np.sqrt((flat**2).sum(1))
-    if requested is not None and ((size == 0) & (requested > 0)).any():
-        smallest = float(requested[(size == 0) & (requested > 0)].min())
-        raise RequestError(
-            f"{option('eps')} {smallest:g} changes nothing on a screen of 256 levels: "
-            f"the smallest size is {float((high - low).max()) / 255:.2g}"
-        )
-    return clean, changed, size
+    return ids, x, y
