@@ -47,9 +47,6 @@ class PictureRows:
         "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
         "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
     )
-    forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
-    backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
-    seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
 
     def __len__(self) -> int:
         return len(self.sample_id)

@@ -106,7 +106,6 @@ def test_figures_come_from_rows_alone(result):
     assert brinell.open(result.folder) == result
     rows = STUDY.table().read(result.folder).rows
     assert len(rows) == 5 * 3 * (1 + 3)
-    assert rows.forwards.sum() == rows.forwards[rows.model == rows.source].sum() > 0
     assert rows.distance.max() <= EPS + 1e-6
     assert "On inputs found on Channel, the pixel accuracy of Copy is" in " ".join(result.report().sentences)
 
@@ -168,7 +167,7 @@ def test_one_source_is_attacked_where_one_is_named(tmp_path):
     x, masks = pictures(3)
     data, settings = brinell.data(x, masks=masks), {"eps": EPS, "attack": "pgd?steps=2", "out": tmp_path / "a"}
     single = brinell.transfer("Copy", model=[Channel(), Copy()], data=data, **settings)
-    assert [source.name for source in single.facts.sources] == ["Copy"] and len(single.cells) == 4
+    assert single.facts.sources == ["Copy"] and len(single.cells) == 4
 
 
 REFUSALS = [

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from brinell.analysis.folder_result import Result
-from brinell.analysis.pictures import TASKS, Boxes, Maps, PictureRows, Pictures
+from brinell.analysis.pictures import TASKS, Boxes, PictureRows, Pictures
 from brinell.analysis.results import CheckResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.boxes import ERRORS, FALSE
@@ -34,7 +34,6 @@ MOST_PICTURES = 9
 """Pictures that a page shows."""
 UNITS = {"segmentation": ("pixel", "stay right"), "detection": ("object", "are still found")}
 TITLES = {FALSE: "false boxes a picture"}
-COSTS = ("forwards", "backwards", "seconds")
 
 
 def inputs_path(start: int, source: int | None = None) -> str:
@@ -50,6 +49,9 @@ class Answers(PictureRows):
     eps: Array = column("float64", "the budget; 0 for the untouched picture")
     met: Array = column("bool", "true if the criterion is met; a picture that met it is attacked no more")
     margin: Array = column("float64", "largest margin of the criterion within eps: positive where it is met", null=True)
+    forwards: Array = column("int64", "forward evaluations that this row cost", zero=True)
+    backwards: Array = column("int64", "backward evaluations that this row cost", zero=True)
+    seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
 
 
 class TaskFacts(Facts):
@@ -201,7 +203,8 @@ class PicturesResult(FolderResult):
                 columns=("eps", *shares, "criterion met"),
                 rows=list(zip(texts, *shares.values(), met, strict=True)),
                 text="Upper bounds: the worst inputs count that any attack found within a budget. Attacks on a picture end when "
-                f"it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, bootstrap.",
+                f"it meets the criterion «{self.facts.criterion}». Intervals are of the pictures: 95 %, bootstrap."
+                + (" AP depends on the ranks of boxes alone, recall on their scores." if errors else ""),
                 name="budgets",
                 terminal=True,
             ),
@@ -316,11 +319,6 @@ def show(quantity: str, value: Any) -> Any:
     return (Measure if quantity == FALSE else Percent)(value.value, value.low, value.high)
 
 
-def costs_of(rows: PictureRows, index: Array) -> dict[str, Any]:
-    """The sums of the costs of some rows."""
-    return {name: getattr(rows, name)[index].sum() for name in COSTS}
-
-
 def pictures_of(rows: Answers, facts: PicturesFacts) -> Pictures:
     """The answers of rows by picture and budget."""
     clean = np.flatnonzero(rows.attack == CLEAN)
@@ -361,7 +359,6 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
     ]
     per_class, least = _per_class(pictures, head["classes"], by_level), np.stack(list(map(pictures.least_right, by_level)))
     met = [len(set(rows.sample_id[rows.met & (rows.eps <= eps)].tolist())) for eps in levels]
-    checks = [CheckResult(**check) for check in folder.manifest["checks"]]
     return PicturesResult(
         **head,
         n=n,
@@ -380,7 +377,7 @@ def summarise(folder: Folder[Answers]) -> PicturesResult:
             )
         ],
         stages=list(_stages(rows, facts)),
-        checks=[*checks, *([] if isinstance(pictures, Maps) else _rank(rates, figures[0].values, facts))],
+        checks=[CheckResult(**check) for check in folder.manifest["checks"]],
         notes=_notes(folder.manifest, pictures, head["classes"], per_class, facts),
     )
 
@@ -407,21 +404,8 @@ def _stages(rows: Answers, facts: PicturesFacts) -> Iterator[StageFigures]:
         index = (rows.aim == aim) & (rows.attack == attack) & (rows.eps == eps)
         valid = int(rows.valid[index].sum())
         accuracy = 1 - int(rows.wrong[index].sum()) / valid if valid else None
-        count = int(index.sum())
-        yield StageFigures(attack=attack, aim=aim, eps=eps, pictures=count, accuracy=accuracy, **costs_of(rows, index))
-
-
-def _rank(recall: Sequence[Rate], ap50: Sequence[Figure], facts: PicturesFacts) -> list[CheckResult]:
-    """Check that AP and recall say the same about the largest budget."""
-    ends = [(values[0].value, values[-1].value) for values in (ap50, recall)]
-    if any(not clean or last is None for clean, last in ends):
-        return []
-    of_ap, of_recall = ((last or 0.0) / (clean or 1.0) for clean, last in ends)
-    text = (
-        f"AP50 keeps {percent(of_ap, 0)} of its value without an attack, and recall at a score of {facts.least_score:g} keeps "
-        f"{percent(of_recall, 0)}: AP depends on the ranks of boxes alone, recall on their scores"
-    )
-    return [CheckResult(code="rank", passed=abs(of_ap - of_recall) < 0.5, text=text)]
+        costs = {name: getattr(rows, name)[index].sum() for name in ("forwards", "backwards", "seconds")}
+        yield StageFigures(attack=attack, aim=aim, eps=eps, pictures=int(index.sum()), accuracy=accuracy, **costs)
 
 
 def _notes(

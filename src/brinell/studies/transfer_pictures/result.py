@@ -15,9 +15,9 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.pictures import TASKS, PictureRows
 from brinell.core.boxes import ERRORS, FALSE
 from brinell.core.record import Array, column
-from brinell.manifest import Amount, Content, Listing
+from brinell.manifest import Amount, Listing
 from brinell.reports.numbers import counted, distance, listed, percent, points
-from brinell.reports.values import Detail, Measure, Note, Report, Table
+from brinell.reports.values import Detail, Note, Report, Table
 from brinell.store.table import Folder
 from brinell.studies.audit_pictures.result import TITLES, Figure, TaskFacts, show
 from brinell.studies.result import FolderResult
@@ -26,19 +26,10 @@ from brinell.studies.transfer import TransferRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Answers(PictureRows):
-    """The rows of a transfer; its costs are in the rows of the source."""
+    """The rows of a transfer."""
 
     source: Array = column("string", "model on which the input was found; empty for the untouched picture")
     model: Array = column("string", "model that is shown the input")
-
-
-class SourceFacts(Content):
-    """A model that was attacked."""
-
-    name: str
-    """Its name."""
-    attacks: Listing[str]
-    """The attacks, in the order in which they ran."""
 
 
 class TransferFacts(TaskFacts):
@@ -48,8 +39,10 @@ class TransferFacts(TaskFacts):
     """The budget."""
     eps_text: str
     """The same as it was written."""
-    sources: Listing[SourceFacts]
+    sources: Listing[str]
     """The models that were attacked."""
+    attacks: Listing[str]
+    """The attacks on them, in the order in which they ran."""
 
 
 class Effect(Figure):
@@ -91,59 +84,35 @@ class TransferResult(FolderResult):
         """The report of the page, the terminal and the CSV files."""
         cells = {(cell.source, cell.aim, cell.model): cell for cell in self.cells}
         crossing = [cell for cell in self.cells if cell.source is not None and not cell.white_box]
-        attacks = dict.fromkeys(attack for source in self.facts.sources for attack in source.attacks)
         return Report(
             verb="transfer",
             title="Do inputs found on one model harm another?",
             subject=f"{self.data}, {counted(self.n, 'picture')}; {distance(self.request.norm)} up to {self.facts.eps_text}, "
-            f"{self.facts.criterion}, {listed(list(attacks))}",
+            f"{self.facts.criterion}, {listed(list(self.facts.attacks))}",
             sentences=[_sentence(cell, cells) for cell in sorted(crossing, key=lambda cell: cell.figures[0].change.value or 0.0)],
             notes=[Note("note", "note", text) for text in self.notes],
             blocks=[
-                *self._matrices(cells),
                 Table(
-                    title="Cells",
-                    columns=("source", "aim", "model", "white_box", "quantity", "value", "change"),
+                    title="Figures of each model on the inputs of each source",
+                    columns=("figure", "found on", *self.models),
                     rows=[
                         (
-                            *(cell.source, cell.aim, cell.model, cell.white_box, effect.quantity),
-                            *(Measure(figure.value, figure.low, figure.high) for figure in (effect, effect.change)),
+                            TITLES.get(name, name),
+                            "no attack" if source is None else f"{source}, {aim}" if aim in ERRORS else source,
+                            *(_shown(cells[source, aim, model].figures[place]) for model in self.models),
                         )
-                        for cell in self.cells
-                        for effect in cell.figures
+                        for place, name in enumerate(effect.quantity for effect in self.cells[0].figures)
+                        for source, aim in dict.fromkeys((cell.source, cell.aim) for cell in self.cells)
+                        if name not in ERRORS or aim in (None, name)
                     ],
-                    name="cells",
-                    page=False,
+                    text="Below each figure: its interval and its change by the inputs, whose interval is paired by picture "
+                    "(95 %, bootstrap). Inputs are those that were strongest on their source: on other models the figures are no "
+                    "upper bounds of robustness.",
+                    name="figures",
+                    terminal=True,
                 ),
             ],
         )
-
-    def _matrices(self, cells: Mapping[tuple[str | None, str | None, str], Cell]) -> list[Table]:
-        """A table of figures by sources and models for each aim."""
-        aims = list(dict.fromkeys(cell.aim for cell in self.cells if cell.aim is not None))
-        names = [effect.quantity for effect in self.cells[0].figures]
-        sources = [None, *(source.name for source in self.facts.sources)]
-        return [
-            Table(
-                title=f"Aimed at {aim}" if len(aims) > 1 else "Figures of each model on the inputs of each source",
-                columns=("figure", "found on", *self.models),
-                rows=[
-                    (
-                        TITLES.get(name, name),
-                        source or "no attack",
-                        *(_shown(cells[source, aim if source else None, model].figures[place]) for model in self.models),
-                    )
-                    for place, name in enumerate(names)
-                    if name not in ERRORS or name == aim
-                    for source in sources
-                ],
-                text="Below each figure: its interval and its change by the inputs, whose interval is paired by picture (95 %, "
-                "bootstrap). Inputs are those that were strongest on their source: on other models the figures are no upper "
-                "bounds of robustness.",
-                terminal=True,
-            )
-            for aim in aims
-        ]
 
 
 def _shown(effect: Effect) -> Detail:
@@ -180,7 +149,7 @@ def summarise(folder: Folder[Answers]) -> TransferResult:
     place = np.searchsorted(rows.sample_id[first], rows.sample_id)
     pictures = TASKS[facts.task](rows.answer, place, first, least_score=facts.least_score)
     sets = [("", "")]
-    for source in (entry.name for entry in facts.sources):
+    for source in facts.sources:
         sets += [(source, aim) for aim in dict.fromkeys(rows.aim[rows.source == source].tolist())]
     cells = [
         Cell(

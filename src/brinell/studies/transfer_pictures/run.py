@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from brinell.core.errors import RequestError, option
-from brinell.core.record import CLEAN, Array
+from brinell.core.record import Array
 from brinell.core.threat import size
 from brinell.store import rows
 from brinell.store.files import read_arrays
-from brinell.studies.audit_pictures.result import COSTS, costs_of, inputs_path
+from brinell.studies.audit_pictures.result import inputs_path
 from brinell.studies.audit_pictures.run import (
     BUDGETS,
     FAST,
@@ -26,7 +26,7 @@ from brinell.studies.audit_pictures.run import (
 )
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import TransferRequest
-from brinell.studies.transfer_pictures.result import Answers, SourceFacts, TransferFacts
+from brinell.studies.transfer_pictures.result import Answers, TransferFacts
 from brinell.studies.work import open_plan
 
 MISSED = "missed"
@@ -68,7 +68,8 @@ def make_plan(call: Call) -> TransferPlan:
         **task_facts(first.task),
         eps=first.levels[0],
         eps_text=first.texts[0],
-        sources=[SourceFacts(name=name, attacks=list(attacked[name].attacks)) for name in sources],
+        sources=sources,
+        attacks=list(dict.fromkeys(attack for name in sources for attack in attacked[name].attacks)),
     )
     opened = vars(plan) | {"models": {name: each.task.model for name, each in attacked.items()}, "facts": facts}
     return TransferPlan(**opened, attacked=attacked, sources=sources, batch_size=request.batch_size)
@@ -99,22 +100,15 @@ def _show_clean(plan: TransferPlan) -> Answers:
 
 
 def _attack(plan: TransferPlan, source: str, ids: Array, file: str) -> Answers:
-    """Attack a source on a group of pictures, and show every model the strongest inputs, by the aims of the attack.
-
-    The costs are in the rows of the source, at the first aim.
-    """
-    attacked, aims = plan.attacked[source], plan.attacked[source].task.aims
-    found = attack_pictures(replace(attacked, models={source: plan.models[source]}, folder=plan.folder), ids, file)
+    """Attack a source on a group of pictures, and show every model the strongest inputs, by the aims of the attack."""
+    attacked = plan.attacked[source]
+    attack_pictures(replace(attacked, models={source: plan.models[source]}, folder=plan.folder), ids, file)
     arrays, clean = read_arrays(plan.folder / file), plan.dataset.load(ids.tolist()).to(plan.device)
-    costs = [costs_of(found, (found.attack != CLEAN) & (found.sample_id == sample)) for sample in ids.tolist()]
     parts = []
-    for aim in aims:
+    for aim in attacked.task.aims:
         x = torch.from_numpy(np.stack([arrays[f"{aim}-{sample}"] for sample in ids.tolist()])).to(plan.device)
         change = size(attacked.distance, x, clean).double().cpu().numpy()
-        for name in plan.models:
-            is_first = name == source and aim == aims[0]
-            own: dict[str, Any] = {cost: np.array([entry[cost] for entry in costs]) for cost in COSTS} if is_first else {}
-            parts.append(_show(plan, name, ids, x, source=source, aim=aim, distance=change, **own))
+        parts += [_show(plan, name, ids, x, source=source, aim=aim, distance=change) for name in plan.models]
     return rows.concatenate(parts)
 
 
