@@ -22,6 +22,7 @@ def write_record(
     height: float = 1.0,
     down: str = "",
     spacing: float = 1.0,
+    comments: Sequence[str] = (),
 ) -> None:
     """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5.
 
@@ -37,7 +38,8 @@ def write_record(
     folder.mkdir(exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the library asks of pandas
-        wfdb.wrsamp(name, fs, [units] * len(leads), list(leads), p_signal=x, fmt=["16"] * len(leads), write_dir=str(folder))
+        form = {"fmt": ["16"] * len(leads), "comments": list(comments), "write_dir": str(folder)}
+        wfdb.wrsamp(name, fs, [units] * len(leads), list(leads), p_signal=x, **form)
         if annotated:
             samples = np.array([round((1 + spacing * number) * fs) for number in range(len(symbols))])
             wfdb.wrann(name, "atr", samples, symbol=list(symbols), fs=fs, write_dir=str(folder))

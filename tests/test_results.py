@@ -16,6 +16,7 @@ import brinell
 from _helpers import mlp
 from brinell.core.errors import BrinellError, BrinellWarning
 from brinell.store.run import Run
+from brinell.studies import register
 
 X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 NET = mlp(16, 3)
@@ -61,6 +62,17 @@ def test_a_repr_is_a_line(result):
     assert len(text) < 500 and "\n" not in text and "\n" not in str(result) and "rounding" in str(result)
     for part in (result.models[0], brinell.gate(result, clean=0.1, model="net")):
         assert len(repr(part)) < 320
+
+
+def test_every_result_prints_its_answer(result):
+    """A result has lines for a terminal, and prints its sentences or the first two lines: a gate its verdict and what fails."""
+    for study in register.studies().values():
+        answer = study.resolve(study.result)
+        assert hasattr(answer, "lines") and "lines" not in answer.model_fields, study.verb
+    for demanded, verdict in ((0.1, "gate passed, "), (1.0, "gate failed, ")):
+        gate = brinell.gate(result, clean=demanded, model="net", without_checks=True)
+        first, *others = str(gate).splitlines()
+        assert first.startswith(verdict) and (demanded < 1 or others[0].startswith("FAIL  clean accuracy"))
 
 
 def test_robust_reads_one_budget(result):

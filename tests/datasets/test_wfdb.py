@@ -149,3 +149,39 @@ def test_real_records_give_the_beats_that_others_cut(shared: Path) -> None:
             actual = [label_by_beat.get(beat.tobytes()) for beat in arrays["beats_uV"][of]]
             agree = [predicted == label for predicted, label in zip(actual, arrays["labels"][of], strict=True)]
         assert np.mean(agree) > 0.95 and len(agree) > 300, "a few differ by the rounding of a single value"
+
+
+TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
+
+
+def test_records_with_a_label_each(tmp_path: Path, subtests: Any) -> None:
+    """From the header or a table; what has no label, several, other leads or too few seconds is left out and named."""
+    folder = tmp_path / "d"
+    diagnoses = {"a": "AF", "b": "NSR", "c": "AF,NSR", "d": "", "e": "NSR", "f": "AF"}
+    for number, (name, dx) in enumerate(diagnoses.items()):
+        comments, leads = ([f"Age: {60 + number}", f"dx: {dx}"] if dx else []), TWELVE[::-1] if name == "e" else TWELVE
+        write_record(folder, name, leads=leads, annotated=False, comments=comments, symbols=SYMBOLS[: 7 - number])
+    table = tmp_path / "labels.csv"
+    rows = "".join(f"{number},{name}.hea,{10 - number}\n" for number, name in enumerate(diagnoses))
+    table.write_text(f"patient,file,grade\n{rows}")
+    cases: list[tuple[str, float, list[str], list[tuple[str, str]], int]] = [
+        ("Dx", 0, ["AF", "NSR"], [("a", "AF"), ("b", "NSR"), ("f", "AF")], 3),
+        ("Dx", 6, ["AF", "NSR"], [("a", "AF"), ("b", "NSR")], 4),
+        (f"{table}:grade", 0, ["5", "7", "8", "9", "10"], [("f", "5"), ("d", "7"), ("c", "8"), ("b", "9"), ("a", "10")], 1),
+    ]
+    for label, seconds, classes, expected, left_out in cases:
+        with subtests.test(label):
+            data = open_records(folder, label=label, seconds=seconds)
+            check_dataset(data)
+            assert [(name, data.classes[y]) for name, y in zip(data.info.names, data.labels(), strict=True)] == expected
+            assert list(data.classes) == classes and len(data.info.remarks) == left_out and data.info.sampling.leads == TWELVE
+            length = 125 * seconds if seconds else 125 * 4
+            assert data.domain.shape == (12, length) and float(data.load([0])[0, :, 115:135].max()) == pytest.approx(1, abs=0.1)
+    for options, words in (
+        ({}, "has no annotations .*write label="),
+        ({"label": "Rhythm"}, "has no label by Rhythm"),
+        ({"label": f"{table}:name"}, "has no column 'name'; it has patient, file, grade"),
+        ({"label": "Dx", "leads": ("V9",)}, "has no lead V9; it has I, II"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            open_records(folder, **options)

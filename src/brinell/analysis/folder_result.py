@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -19,7 +20,9 @@ class Result(BaseModel):
         parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
         return f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        """The answer in a line or two, of a result that has lines for a terminal."""
+        return "\n".join(islice(self.lines(), 2)) if hasattr(self, "lines") else repr(self)
 
     def __dir__(self) -> list[str]:
         """Fields, properties and methods that are ours, without those of pydantic."""

@@ -76,15 +76,15 @@ class GateResult(Result):
         for check in self.checks if verbose else ():
             if check.passed is not False:
                 yield f"{'pass' if check.passed else 'not made'}  {check.name}: {check.reason or check.text}"
-        for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
-            codes = [check.code.removeprefix(WARNING) for check in missing if check.reason == reason]
-            yield f"not made  {join_codes(codes)}: {reason}"
         count = f"{len(self.failures)} of {len(self.checks)}" if self.failures else f"{len(self.checks)}"
         allowed = f"; {len(missing)} not made, which --without-checks allows" if missing else ""
         weak = f"; the attacks are weaker than fast: {self.weak}" if self.weak else ""
         yield f"gate {'passed' if self.passed else 'failed'}, {count} condition{'s' * (len(self.checks) != 1)}{allowed}{weak}"
         for check in self.failures:
             yield f"FAIL  {check.name}: {check.text}{f'; {check.remedy}' if check.remedy else ''}"
+        for reason in () if verbose else dict.fromkeys(check.reason for check in missing):
+            codes = [check.code.removeprefix(WARNING) for check in missing if check.reason == reason]
+            yield f"not made  {join_codes(codes)}: {reason}"
 
     @property
     def exit_code(self) -> int:

@@ -1,4 +1,4 @@
-"""`wfdb:DIR`: heartbeats cut from WFDB records (PhysioNet's format) at their annotations.
+"""`wfdb:DIR`: heartbeats cut from WFDB records (PhysioNet's format) at their annotations, or whole records with a label.
 
 Beat annotations become the five AAMI classes N, S, V, F and Q (ANSI/AAMI EC57); other annotations are ignored. The median of
 each record is subtracted, so that the baseline lies at 0. The record is resampled to one rate (scipy's `resample_poly`), and a
@@ -12,12 +12,17 @@ four records of paced beats. Deviation: record 201 is left out of ds1, since its
 With `rhythm=true` a beat comes with its rhythm (`brinell.datasets._rhythm`): the intervals to the adjacent beats, including
 those that are left out, and the median of its record, as further channels that no attack changes.
 
+With `label=` a sample is a record from its start, with the label that its header or a table gives it; without the lead MLII all
+leads count, which must be the same in all records. Classes (names, or numbers in their order) take turns.
+
 A record that cannot be used (no annotations, no such lead, another rate although none was requested) is left out and named.
 """
 
+import csv
 import math
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,6 +40,7 @@ from brinell.core.settings import Checked, NotNegative, Positive, Whole
 from brinell.core.splits import turns
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays
+from brinell.datasets._files import csv_file
 from brinell.datasets._labels import Labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
@@ -64,9 +70,18 @@ class Beats(NamedTuple):
     """(n, 3) float32: intervals before and after, and the record's median, s."""
 
 
+class _Sample(NamedTuple):
+    """A record as one sample."""
+
+    x: Array
+    """(leads, T) float32, mV."""
+    label: str
+    leads: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wfdb(Checked):
-    """Heartbeats of WFDB records, cut at their annotations, in AAMI classes."""
+    """Heartbeats of WFDB records, cut at their annotations, in AAMI classes; or whole records with a label."""
 
     path: str = ""
     """The folder of records (.hea, .dat and the annotations)."""
@@ -92,6 +107,11 @@ class Wfdb(Checked):
     """Lower bound of the values in mV: one number for all leads, or one for each, joined by +."""
     high: tuple[float, ...] = (5.0,)
     """Upper bound of the values in mV, like low."""
+    label: str = ""
+    """The label of each record, which then is one sample: a name in the comments of its header, such as Dx, or FILE.csv:COLUMN
+    of a table that has the records' names in another column."""
+    seconds: NotNegative = 0.0
+    """Seconds from the start of each record that has a label; 0 for those of the shortest."""
     rhythm: bool = False
     """True adds the intervals to the adjacent beats and the record's median as channels of each beat."""
 
@@ -104,6 +124,8 @@ class Wfdb(Checked):
             raise ValueError(f"bounds {self.low} to {self.high} for {len(self.leads)} leads: give one for all, or one for each")
         if any(low >= high for low, high in zip(*self.bounds, strict=True)):
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
+        if self.label and self.rhythm:
+            raise ValueError("rhythm= is for beats, and label= makes a sample of each record: leave one out")
         if self.records and self.split:
             raise ValueError("records= and split= both choose records: give one of them")
 
@@ -120,19 +142,28 @@ class Wfdb(Checked):
         library = _library()
         remarks: list[Remark] = []
         records: dict[str, Beats] = {}
+        samples: dict[str, _Sample] = {}
         rate = 0.0
-        for name in self._choose_records(folder):
+        names = self._choose_records(folder)
+        table = _labels_of_table(self.label, names) if ".csv:" in self.label else {}
+        for name in names:
+            lost_text = ""
             try:
                 with _one_line(name):
-                    records[name], rate, lost_text = _Record(library, folder, name, self).beats(rate)
+                    record = _Record(library, folder, name, self)
+                    if self.label:
+                        samples[name], rate = record.sample(rate, next(iter(samples.values()), None), table)
+                    else:
+                        records[name], rate, lost_text = record.beats(rate)
             except _UnusableRecordError as error:
                 remarks.append(Remark(RECORD_LEFT_OUT, str(error)))
-                continue
             if lost_text:
                 remarks.append(Remark(BEATS_LEFT_OUT, lost_text))
+        if samples:
+            return _samples_of(folder.resolve().name, samples, rate, self, tuple(remarks))
         if not any(len(beats.y) for beats in records.values()):
             reason = f": {remarks[0].text}" if remarks else ": no annotation marks a beat"
-            raise RequestError(f"{folder} has no record with beats that can be used{reason}")
+            raise RequestError(f"{folder} has no record with {'a label' if self.label else 'beats'} that can be used{reason}")
         return _beats_of(folder.resolve().name, records, rate, self, tuple(remarks))
 
     def _choose_records(self, folder: Path) -> list[str]:
@@ -178,8 +209,9 @@ class _Record:
     def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
         self.name, self.settings = name, settings
         path = str(folder / name)
-        if not Path(f"{path}.{settings.annotations}").is_file():
-            raise _UnusableRecordError(name, f"has no annotations ({name}.{settings.annotations})")
+        if not settings.label and not Path(f"{path}.{settings.annotations}").is_file():
+            hint = "write label= where the header or a table says the class of a record"
+            raise _UnusableRecordError(name, f"has no annotations ({name}.{settings.annotations})", hint)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the library uses its own libraries in ways they warn of
             with bounded.decoding(f"record {name}", len(bounded.read(Path(f"{path}.hea"), MOST_HEADER))):
@@ -187,7 +219,7 @@ class _Record:
             packed = self._packed(folder)
             channels = self._channels()
             with bounded.decoding(f"record {name}", packed):
-                self.marks = library.rdann(path, settings.annotations)
+                self.marks = None if settings.label else library.rdann(path, settings.annotations)
                 self.signal = library.rdrecord(path, channels=channels)
 
     def _packed(self, folder: Path) -> int:
@@ -208,11 +240,38 @@ class _Record:
     def _channels(self) -> list[int]:
         names = list(self.header.sig_name or [])
         leads = self.settings.leads or names[:1]
+        if self.settings.label and leads == Wfdb.leads and leads[0] not in names:
+            leads = tuple(names)
         if missing := [lead for lead in leads if lead not in names]:
             raise _UnusableRecordError(
                 self.name, f"has no lead {missing[0]}; it has {', '.join(names) or 'none'}", "choose by leads="
             )
         return [names.index(lead) for lead in leads]
+
+    def sample(self, earlier_rate: float, first: "_Sample | None", table: Mapping[str, str]) -> tuple["_Sample", float]:
+        """The record from its start with its label, and its rate; `first` is the first record that was used."""
+        name, wanted = self.settings.label, []
+        for comment in self.header.comments or []:
+            key, colon, value = comment.partition(":")
+            wanted += [value.strip()] if colon and key.strip().casefold() == name.casefold() else []
+        label = table.get(self.name, "") if table else ",".join(wanted)
+        if not label or "," in label:
+            raise _UnusableRecordError(
+                self.name, f"has {'several labels' if label else 'no label'} by {name} ({label or 'nothing'})"
+            )
+        rate, leads = self._rate(earlier_rate), tuple(self.signal.sig_name)
+        if first is not None and leads != first.leads:
+            raise _UnusableRecordError(self.name, f"has the leads {', '.join(leads)}, and the first {', '.join(first.leads)}")
+        x = self._resampled(rate)
+        if self.settings.seconds:
+            if x.shape[1] < (length := round(self.settings.seconds * rate)):
+                raise _UnusableRecordError(self.name, f"has {x.shape[1] / rate:g} s", "take fewer by seconds=")
+            x = x[:, :length]
+        low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
+        if not bool(((x >= low) & (x <= high)).all()):
+            bounds = f"the bounds of {low.ravel().tolist()} to {high.ravel().tolist()} mV"
+            raise _UnusableRecordError(self.name, f"has missing values or leaves {bounds}", "widen them by low= and high=")
+        return _Sample(x.astype(np.float32), label, leads), rate
 
     def beats(self, earlier_rate: float) -> tuple[Beats, float, str]:
         """The beats, their rate, and a message about beats that are left out, or an empty text.
@@ -257,7 +316,7 @@ class _Record:
         return rhythms
 
     def _rate(self, earlier_rate: float) -> float:
-        signal, marks = self.header.fs, self.marks.fs
+        signal, marks = self.header.fs, self.marks and self.marks.fs
         if marks and abs(marks - signal) > 1e-6 * signal:
             raise _UnusableRecordError(
                 self.name, f"has its signal at {signal:g} and its annotations at {marks:g} values per second"
@@ -313,4 +372,45 @@ def _beats_of(
         divisor=None,
         info=DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks),
         fixed_channels=intervals[order] if settings.rhythm else None,
+    )
+
+
+def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
+    """The labels of records by name, from FILE.csv:COLUMN: the record's column is the one that holds the names."""
+    path, _, column = text.rpartition(":")
+    with csv_file(existing_path(path, "file", "label=FILE.csv:COLUMN")) as content:
+        rows = list(csv.DictReader(content, strict=True))
+    if not rows or column not in rows[0]:
+        raise RequestError(f"{path} has no column {column!r}; it has {', '.join(map(str, rows[0])) if rows else 'no row'}")
+    for key in rows[0]:
+        labels = {re.sub(r"\.(hea|dat|mat)$", "", row[key] or ""): (row[column] or "").strip() for row in rows}
+        if found := {name: labels[part] for name in names for part in (Path(name).name, name) if part in labels}:
+            return found
+    raise RequestError(f"{path} has no column with the names of records, such as {names[0]}: add one")
+
+
+def _samples_of(name: str, samples: dict[str, _Sample], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> StoredArrays:
+    """Records with labels as a data set in memory; numbers and names of classes count in their order."""
+    classes = sorted({sample.label for sample in samples.values()}, key=lambda label: (label.isdecimal() * len(label), label))
+    labels = np.array([classes.index(sample.label) for sample in samples.values()], dtype=np.int64)
+    order = turns(labels)
+    if settings.most:
+        order = order[np.sort(np.concatenate([np.flatnonzero(labels[order] == label)[: settings.most] for label in set(labels)]))]
+    length = min(sample.x.shape[1] for sample in samples.values())
+    x = np.stack([sample.x[:, :length] for sample in samples.values()])[order]
+    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
+    domain, leads = Domain(kind="signal", shape=x.shape[1:], low=low, high=high), next(iter(samples.values())).leads
+    return StoredArrays(
+        name=name,
+        x=x,
+        y=labels[order],
+        arrangement=Arrangement.identity(domain),
+        domain=domain,
+        classes=tuple(classes),
+        divisor=None,
+        info=DataInfo(
+            sampling=Sampling(rate=rate, unit="mV", leads=leads),
+            remarks=remarks,
+            names=tuple(np.array(list(samples))[order].tolist()),
+        ),
     )
