@@ -219,7 +219,7 @@ class _Record:
             packed = self._packed(folder)
             channels = self._channels()
             with bounded.decoding(f"record {name}", packed):
-                self.marks = None if settings.label else library.rdann(path, settings.annotations)
+                self.marks: Any = None if settings.label else library.rdann(path, settings.annotations)
                 self.signal = library.rdrecord(path, channels=channels)
 
     def _packed(self, folder: Path) -> int:

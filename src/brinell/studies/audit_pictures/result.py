@@ -179,7 +179,11 @@ class PicturesResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         (unit, remain), texts = UNITS[self.facts.task], ["0", *self.facts.eps_text]
-        clean, last, of_class = self.clean_accuracy, self.robust_accuracy[-1], TASKS[self.facts.task].of_class
+        clean, last, of_class = (
+            self.clean_accuracy,
+            self.robust_accuracy[-1],
+            TASKS[self.facts.task].of_class.removeprefix("mean "),
+        )
         before, *_, after = self.figures[0].values
         cells: dict[str, list[Any]] = {clean.quantity: [clean, *self.robust_accuracy]} | {
             entry.quantity: [show(entry.quantity, value) for value in entry.values] for entry in self.figures
@@ -196,7 +200,7 @@ class PicturesResult(FolderResult):
         for entry in [entry for entry in classes if entry.clean][:1]:
             if (entry.robust[-1] or 0.0) < (entry.clean or 0.0):
                 ends = f"{percent(entry.robust[-1])} ({percent(entry.clean)} without an attack)"
-                sentences.append(f"The class {entry.name} has the lowest {of_class.removeprefix('mean ')} there: {ends}.")
+                sentences.append(f"The class {entry.name} has the lowest {of_class} there: {ends}.")
         tables = [
             Table(
                 title="Figures by budget",
