@@ -42,12 +42,8 @@ def check_output(model: Model, dataset: Dataset | None) -> None:
             "data"
         )
     if output is not None and truth is None:
-        form, remedy = (
-            ("a map", "masks, such as masks:FOLDER")
-            if isinstance(output, MapOutput)
-            else ("boxes", "boxes, such as boxes:FOLDER")
-        )
+        kind = "masks" if isinstance(output, MapOutput) else "boxes"
         raise ModelError(
-            f"model {model.name} answers {form} of {' x '.join(map(str, output.shape))} numbers for each input, and the data "
-            f"have one class for each: give data with {remedy}, or end the model with a layer that answers classes"
+            f"model {model.name} answers {kind} of {' x '.join(map(str, output.shape))} numbers for each input, and the data "
+            f"have one class: give data with {kind}, such as {kind}:FOLDER, or end the model with a layer that answers classes"
         )

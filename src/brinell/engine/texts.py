@@ -73,9 +73,7 @@ def device_text(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"cuda:{value}"
     if not isinstance(value, str | torch.device):
-        raise RequestError(
-            f"device is {short(value)}: give a text such as 'cpu' or 'cuda:1', a torch.device, or the number of a GPU"
-        )
+        raise RequestError(f"device is {short(value)}: give a text such as 'cpu' or 'cuda:1', a torch.device, or a GPU's number")
     return str(value)
 
 

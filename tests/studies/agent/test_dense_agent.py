@@ -135,5 +135,5 @@ def test_data_and_model_of_other_answers_do_not_go_together(tmp_path):
             out=tmp_path / "p.safetensors",
             **SHORT,
         )
-    with pytest.raises(BrinellError, match="answers a map"):
+    with pytest.raises(BrinellError, match="answers masks"):
         brinell.train_agent(Threshold(), brinell.data(x, np.zeros(9)), out=tmp_path / "p.safetensors", **SHORT)

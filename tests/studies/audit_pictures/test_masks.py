@@ -225,7 +225,7 @@ def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
             getattr(brinell, verb)(model, data, **settings, out=tmp_path / verb)
     with pytest.raises(BrinellError, check=refused("engine.sources.check_labelled")):
         brinell.corrupt(network, spec, out=tmp_path / "spec")
-    with pytest.raises(BrinellError, match="answers a map of 2 x 12 x 12"):
+    with pytest.raises(BrinellError, match="answers masks of 2 x 12 x 12"):
         brinell.attack(model, x.transpose(0, 3, 1, 2), [0] * 5, eps=0.1)
 
 
