@@ -21,29 +21,30 @@ IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)
 def test_limits_by_hand():
     table = {"norm": "l2", "sample_id": np.arange(4), "label": 0, "unnoticed": np.array([5.0, 0.4, 0.4, 0.4])}
     limits = limits_of(rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table), "l2")
-    assert limits[c.LABEL].tolist() == [0.5, 1, 2, 0]
-    assert 0.2999 < limits[c.INTERPOLATION][0] < 0.3 and np.isinf(limits[c.INTERPOLATION][2])
-    assert c.sample_budgets(limits).tolist() == [limits[c.INTERPOLATION][0], 0.4, 0.4, 0]
+    assert limits["label"].tolist() == [0.5, 1, 2, 0]
+    assert 0.2999 < limits["interpolation"][0] < 0.3 and np.isinf(limits["interpolation"][2])
+    assert c.sample_budgets(limits).tolist() == [limits["interpolation"][0], 0.4, 0.4, 0]
+    whole = limits_of(rows.build(Distances, 4, same=SAME_CLASS, other=OTHER_CLASS, **table | {"norm": "l0"}), "l0")
+    assert whole["label"].tolist() == [0, 1, 2, 0] and c.sample_budgets(whole).tolist() == [0] * 4
 
 
 def test_a_common_eps_may_break_only_on_the_allowed_share():
-    limits = {c.LABEL: np.arange(1.0, 101.0), c.PERCEPTION: np.full(100, 4.0)}
-    for allow, expected in ((0.0, (1.0, c.LABEL)), (0.02, (3.0, c.LABEL)), (0.5, (4.0, c.PERCEPTION))):
-        assert c.common_budget(limits, allow) == expected
-    assert c.common_budget({c.LABEL: np.array([np.inf])}, 0.01) == (np.inf, "")
+    limits = {"label": np.arange(1.0, 101.0), "perception": np.full(100, 4.0)}
+    for allow, expected in ((0.0, 1.0), (0.02, 3.0), (0.5, 51.0)):
+        assert c.common_budgets(limits, allow) == {"label": expected, "perception": 4.0}
+    assert c.common_budgets({"label": np.array([np.inf])}, 0.01) == {"label": np.inf}
 
 
 def test_budgets_by_sample_class_and_set():
-    limits, labels = {c.LABEL: np.array([1.5, 2.5, 7.0, 8.0])}, np.array([0, 0, 1, 1])
+    limits, labels = {"label": np.array([1.5, 2.5, 7.0, 8.0])}, np.array([0, 0, 1, 1])
     assert c.budgets_by(limits, labels, "sample", 0.01).tolist() == [1.5, 2.5, 7, 8]
     assert c.budgets_by(limits, labels, "class", 0.01).tolist() == [1.5, 1.5, 7, 7]
     assert c.budgets_by(limits, labels, "set", 0.01).tolist() == [1.5] * 4
-    assert c.budgets_by(limits, labels, "sample", 0.01, integer=True).tolist() == [1, 2, 7, 8]
 
 
 @given(st.floats(1e-9, 1e9))
 def test_rounding_goes_down_by_little(eps):
-    assert eps * 0.989 <= c.round_down(eps) <= eps and c.round_down(eps, integer=True) == np.floor(eps)
+    assert eps * 0.989 <= c.round_down(eps) <= eps
 
 
 def grey(n=4, value=0.5):

@@ -52,12 +52,12 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     linf = result.norms[0]
     assert tuple(recommendation.norm for recommendation in result.norms) == NORMS and not result.facts.evidence
     # Half of the distances 0.4, 0.3, 0.3, 0.7 to the other class; distances 0.1, 0.1, 0.4, 0.4 within the class.
-    assert linf.overall.eps == pytest.approx(0.1, rel=0.02) and linf.overall.reason == "interpolation"
-    assert linf.overall.sound == linf.overall.eps and linf.unnoticed is None
+    assert linf.overall.eps == pytest.approx(0.1, rel=0.02) == linf.overall.limits["interpolation"]
+    assert linf.overall.sound == linf.overall.eps and "perception" not in linf.overall.limits
     # Both values change by eps, which is farther in L2 by the root of 2.
     assert linf.audit == linf.outline == pytest.approx(linf.overall.sound / np.sqrt(2))
     assert result.report().sentences[0] == "Linf: audit up to 0.0706."
-    assert linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) and linf.per_class[1].reason == "label"
+    assert linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) == linf.per_class[1].limits["label"]
     assert linf.overall.other_least == pytest.approx(0.3)
 
 
@@ -146,7 +146,7 @@ def test_pictures_end_to_end(tmp_path, capsys):
     folder = tmp_path / "d"
     assert cli(["epsilon", "digits", "--samples", "40", "--out", str(folder), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["n"] == 40 and answer["norms"][0]["overall"]["reason"] in ("label", "interpolation", "perception")
+    assert answer["n"] == 40 and set(answer["norms"][0]["overall"]["limits"]) >= {"label", "interpolation"}
     assert answer == brinell.open(folder).payload()
     page = (folder / "report.html").read_text()
     assert Path(brinell.report(folder)).read_text() == page, "brinell report writes the same page"
@@ -217,7 +217,8 @@ def test_answers_of_people_replace_random_changes(tmp_path):
     result = brinell.epsilon("digits", samples=60, evidence=str(tmp_path / "review"), out=tmp_path / "advice")
     linf, l2 = result.norms
     assert (result.facts.evidence["linf"].by, result.facts.evidence["l2"].by) == ("people", "noise")
-    assert 0.04 < linf.unnoticed < 0.08 and result.facts.evidence["linf"].n == 80 and 0 < l2.unnoticed < l2.overall.sound
+    assert 0.04 < linf.overall.limits["perception"] < 0.08 and result.facts.evidence["linf"].n == 80
+    assert 0 < l2.overall.limits["perception"] < l2.overall.sound
     with pytest.raises(RequestError, match="is evidence for linf, which the request leaves out: add linf to"):
         brinell.epsilon("digits", samples=60, evidence=str(tmp_path / "review"), norm="l2", out=tmp_path / "other")
     brinell.review("digits", norm="linf", trials=10, eps="0.1", out=tmp_path / "blind")

@@ -44,8 +44,9 @@ def check_norm(result, norm, x, y, train, allow):
         index = math.floor(allow * rows.sum() + 1e-9)
         ends = [np.sort(limit[rows])[index] for limit in limits]
         assert entry.eps == pytest.approx(rounded(min(ends), norm), rel=2e-2 if norm != "l0" else 0, abs=1e-6)
-        assert entry.reason == ("label", "interpolation")[int(ends[1] < ends[0])] and entry.sound == entry.eps
-    budgets = np.quantile(limits.min(0), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+        assert list(entry.limits.values()) == pytest.approx([rounded(end, norm) for end in ends], rel=2e-2, abs=1e-6)
+        assert entry.sound == entry.eps == min(entry.limits.values())
+    budgets = np.quantile((np.floor(limits) if norm == "l0" else limits).min(0), [0, 0.25, 0.5, 0.75, 1], method="nearest")
     np.testing.assert_allclose(figures_of_norm.per_sample, budgets, rtol=1e-4)
     for entry, rows in [(figures_of_norm.overall, np.ones(n, bool)), *((e, y == e.class_) for e in figures_of_norm.per_class)]:
         figures = (entry.n, entry.other_least, entry.other_median, entry.same_median, entry.train_least)

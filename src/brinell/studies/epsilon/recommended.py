@@ -56,7 +56,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
-        budgets[table.sample_id] = budgets_by(limits, table.label, by, allow, request.norm == "l0")
+        budgets[table.sample_id] = budgets_by(limits, table.label, by, allow)
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
         raise RequestError(f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps")

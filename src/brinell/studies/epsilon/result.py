@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.robust_accuracy import class_name
@@ -32,13 +32,11 @@ from brinell.store.table import ROWS, Folder
 from brinell.studies.epsilon import EpsilonRequest
 from brinell.studies.result import FolderResult
 
-LABEL = "label"
-"""eps is at most half of the distance to the nearest sample of another class."""
-INTERPOLATION = "interpolation"
-"""eps is below the distance to the nearest different sample of the same class."""
-PERCEPTION = "perception"
-"""A change of eps goes unnoticed."""
-CONDITIONS = (LABEL, INTERPOLATION, PERCEPTION)
+CONDITIONS = {"label": "label constancy", "interpolation": "interpolation", "perception": "perceptibility"}
+"""Names for people of the conditions: eps is at most half of the distance to the nearest sample of another class; it is below the
+distance to the nearest different sample of the class; a change of eps goes unnoticed."""
+SOUND = ("label", "interpolation")
+"""The conditions of a sound budget, above which an error need not be one of the model."""
 MEANS, OUTLINES = "arrays/means.safetensors", "arrays/outlines.safetensors"
 USUAL = {
     "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
@@ -49,11 +47,13 @@ USUAL = {
 """Usual budgets in publications on images in [0, 1]."""
 OUTLINED = (0.1, 0.2, 0.3)
 """Budgets in Linf of the outlines, as a share of the range of the data, besides the recommended ones."""
-REASONS = {LABEL: "label constancy", INTERPOLATION: "interpolation", PERCEPTION: "perceptibility", "": "nothing"}
-CURVES = {LABEL: "label may change", INTERPOLATION: "meets its class", PERCEPTION: "noticed"}
 MOST_CLASSES = 20
 """Largest number of classes whose distances the page shows; the CSV file has all."""
 POINTS = 80
+_UP_TO = tuple(f"{name} up to" for name in CONDITIONS.values())
+_DISTANCES = (
+    *("other class: least", "other class: median", "own class: median", "other class is nearer", "training, other class: least"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,27 +95,30 @@ class EpsilonFacts(Facts):
     notes: TableOf[str]
 
 
+Finite = Annotated[float | None, BeforeValidator(lambda value: value if value is not None and math.isfinite(value) else None)]
+"""A number; null where it would be infinite or not a number."""
+
+
 class ClassBudget(Result):
     """The recommended eps of a class or of all samples, and its distances; null without a limit or a neighbour."""
 
     class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     n: int
-    eps: float | None
-    """Largest budget that keeps every condition on all but the allowed share of the samples."""
-    reason: str
-    """The condition that breaks first above it: label, interpolation or perception."""
-    sound: float | None
+    limits: dict[str, Finite]
+    """The largest budget that keeps each condition on all but the allowed share of the samples: label, interpolation and, where
+    it was measured, perception."""
+    eps: Finite
+    """The smallest of the limits."""
+    sound: Finite
     """The same without the condition of perception, so that an error counts against the model."""
-    sound_reason: str
-    """The condition that breaks first above the sound budget."""
-    other_least: float | None
-    other_median: float | None
+    other_least: Finite
+    other_median: Finite
     """Smallest and median distance to the nearest sample of another class."""
-    same_median: float | None
+    same_median: Finite
     """Median distance to the nearest different sample of the class."""
     nearer_other: float
     """Share of the samples whose nearest neighbour has another label."""
-    train_least: float | None
+    train_least: Finite
     """Smallest distance to a training sample of another class; null without training data."""
 
 
@@ -124,8 +127,6 @@ class NormRecommendation(Result):
 
     norm: str
     overall: ClassBudget
-    unnoticed: float | None
-    """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null if it was not measured."""
     outline: float | None
     """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2; null if
     the sound budget is below, or if unknown."""
@@ -134,9 +135,9 @@ class NormRecommendation(Result):
     sound_budgets: list[str]
     """Usual budgets of publications up to `audit`, ascending."""
     per_class: list[ClassBudget]
-    per_sample: list[float | None]
+    per_sample: list[Finite]
     """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
-    means: list[list[float | None]] = Field(repr=False)
+    means: list[list[Finite]] = Field(repr=False)
     """Mean distances by class of the row and class of the column; null without a pair."""
 
 
@@ -154,14 +155,6 @@ class EpsilonResult(FolderResult):
         shape, train = " × ".join(map(str, domain["shape"])), self.facts.train
         curves = [_curve(limits_of(table, norm.norm), norm.norm, _usual(norm.norm, domain)) for norm in self.norms]
         title = "Share of the samples on which each condition breaks"
-        rows = [
-            (
-                *(distance(norm.norm), _limit(norm.audit), norm.unnoticed, _limit(norm.overall.sound)),
-                *(REASONS[norm.overall.sound_reason], ", ".join(norm.sound_budgets) or None),
-            )
-            for norm in self.norms
-        ]
-        columns = ("norm", "audit up to", "unnoticed up to", "by distance up to", "limited by", "usual budgets")
         return Report(
             verb="epsilon",
             title=f"Which eps for {self.data}",
@@ -170,7 +163,22 @@ class EpsilonResult(FolderResult):
             sentences=list(self._sentences()),
             blocks=[
                 replace(curves[0], title=title),
-                Table(title="Budgets by norm", columns=columns, rows=rows, text=self._method(), name="budgets", terminal=True),
+                Table(
+                    title="Budgets by norm",
+                    columns=("norm", "audit up to", *_UP_TO, "usual budgets"),
+                    rows=[
+                        (
+                            distance(norm.norm),
+                            norm.audit,
+                            *map(norm.overall.limits.get, CONDITIONS),
+                            ", ".join(norm.sound_budgets),
+                        )
+                        for norm in self.norms
+                    ],
+                    text=self._method(),
+                    name="budgets",
+                    terminal=True,
+                ),
                 *([Figures(title=f"{title}, other norms", figures=curves[1:])] if curves[1:] else []),
                 *self._outlines(domain),
                 *(self._classes(norm, number > 0) for number, norm in enumerate(self.norms)),
@@ -187,28 +195,28 @@ class EpsilonResult(FolderResult):
     def _sentences(self) -> Iterator[str]:
         """The range of the first norm, and what a distance cannot tell."""
         best = self.norms[0]
-        name, sound, unnoticed, limit = distance(best.norm), best.overall.sound, best.unnoticed, best.audit
+        name, sound, limit, unnoticed = distance(best.norm), best.overall.sound, best.audit, best.overall.limits.get("perception")
         if sound == 0:
-            yield f"No eps above 0 is sound in {name}: {REASONS[best.overall.sound_reason]} breaks at once."
+            broken = [CONDITIONS[condition] for condition in SOUND if best.overall.limits[condition] == 0]
+            yield f"No eps above 0 is sound in {name}: {broken[0]} breaks at once."
             return
-        bound = "without a limit by distance" if limit is None else f"up to {_text(limit)}"
-        clause = f"; changes up to {_text(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
+        bound = "without a limit by distance" if limit is None else f"up to {short(limit)}"
+        clause = f"; changes up to {short(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
         yield f"{name}: audit {bound}{clause}."
         if sound is not None:
             yield (
-                f"By distance alone, {_text(sound)} is sound: except on at most {self._allowed} of the samples, no "
+                f"By distance alone, {short(sound)} is sound: except on at most {self._allowed} of the samples, no "
                 "change within it leads to another sample of the data."
             )
         if best.outline is not None:
             yield (
-                f"Above {_text(best.outline)} the norms disagree: the outline of another class, added to a sample, is then "
+                f"Above {short(best.outline)} the norms disagree: the outline of another class, added to a sample, is then "
                 "farther than the budget that is sound in L2. The pictures show which class one sees."
             )
 
     def _steps(self) -> Iterator[Step]:
-        best, spec = self.norms[0], self.request.data
-        evidence = self.facts.evidence.get(best.norm)
-        budget = best.sound_budgets[-1] if best.sound_budgets else _text(best.audit) if best.audit else ""
+        best, spec, evidence = self.norms[0], self.request.data, self.facts.evidence.get(self.norms[0].norm)
+        budget = best.sound_budgets[-1] if best.sound_budgets else f"{best.audit:.3g}" if best.audit else ""
         audit = f"brinell audit --data {spec} --norm {best.norm} --eps"
         if budget:
             yield Step("Audit up to the largest usual budget within the range, or up to its end.", f"{audit} 0:{budget}:9")
@@ -224,25 +232,20 @@ class EpsilonResult(FolderResult):
             )
 
     def _classes(self, norm: NormRecommendation, folded: bool) -> Table:
-        lowest, first, middle, third, highest = map(_text, norm.per_sample)
+        lowest, first, middle, third, highest = map(short, norm.per_sample)
         spread = f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         return Table(
             title=f"Eps and distances by class, {distance(norm.norm)}",
-            columns=(
-                *("class", "samples", "unnoticed and sound up to", "limited by", "by distance up to", "then limited by"),
-                *("other class: least", "other class: median", "own class: median", "other class is nearer"),
-                "training, other class: least",
-            ),
+            columns=("class", "samples", "recommended eps", *_UP_TO, *_DISTANCES),
             rows=[
                 (
-                    *(self._name(entry.class_), entry.n, _limit(entry.eps), REASONS[entry.reason]),
-                    *(_limit(entry.sound), REASONS[entry.sound_reason], entry.other_least, entry.other_median),
-                    *(entry.same_median, Percent(entry.nearer_other), entry.train_least),
+                    *(self._name(entry.class_), entry.n, entry.eps, *map(entry.limits.get, CONDITIONS)),
+                    *(entry.other_least, entry.other_median, entry.same_median, Percent(entry.nearer_other), entry.train_least),
                 )
                 for entry in (norm.overall, *norm.per_class)
             ],
-            text=f"Largest budget that keeps every condition on all but {self._allowed} of the samples of the class, "
-            "the condition that breaks first above it, and exact distances to the nearest samples. Budgets of single samples: "
+            text=f"Largest budget that keeps each condition on all but {self._allowed} of the samples of the class, "
+            "the smallest of them, which is recommended, and exact distances to the nearest samples. Budgets of single samples: "
             f"{spread if lowest != highest else f'all {middle}'}.",
             name=f"classes-{norm.norm}",
             folded=folded,
@@ -285,7 +288,7 @@ class EpsilonResult(FolderResult):
         content, budgets = read_arrays(Path(self.folder) / OUTLINES), _drawn(first.overall, domain)
         x, names = content["x"], [self._name(label) for label in content["labels"].tolist()]
         low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
-        changed = {f"eps {_text(eps)}": _outlined(x, domain, eps) for eps in budgets}
+        changed = {f"eps {short(eps)}": _outlined(x, domain, eps) for eps in budgets}
         examples = []
         for number, name in enumerate(names):
             second = (number + 1) % len(names)
@@ -306,15 +309,6 @@ class EpsilonResult(FolderResult):
         )
 
 
-def _text(eps: float | None) -> str:
-    """An eps with three significant digits; None means no limit."""
-    return "no limit" if eps is None else f"{eps:.3g}"
-
-
-def _limit(eps: float | None) -> float | str:
-    return "no limit" if eps is None else eps
-
-
 def _usual(norm: str, domain: Mapping[str, Any]) -> dict[str, float]:
     """Usual budgets by their texts; none for data other than images in [0, 1]."""
     usual = domain["kind"] == "image" and (domain["low"], domain["high"]) == (0.0, 1.0)
@@ -330,7 +324,7 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
     return Curve(
         title=distance(norm),
         series=[
-            Series(name=CURVES[name], points=[(float(eps), float((limit < eps).mean())) for eps in grid])
+            Series(name=CONDITIONS[name], points=[(float(eps), float((limit < eps).mean())) for eps in grid])
             for name, limit in limits.items()
         ],
         ticks=[(eps, text) for text, eps in (usual or ticks).items()],
@@ -342,13 +336,15 @@ def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -
 def limits_of(table: Distances, norm: str) -> dict[str, Array]:
     """Largest eps (n,) in a norm that keeps each condition, for each sample, infinite without a limit.
 
-    Training samples count as neighbours.
+    Training samples count as neighbours. Budgets in L0 are integers.
     """
     table = rows.take(table, table.norm == norm)
     other = np.minimum(table.other, np.ma.filled(table.train_other, np.inf))
     same = np.minimum(table.same, np.ma.filled(table.train_same, np.inf))
-    limits = {LABEL: other / 2, INTERPOLATION: same * (1 - 1e-6)}  # strictly below the distance
-    return limits if np.ma.getmaskarray(table.unnoticed).any() else limits | {PERCEPTION: np.asarray(table.unnoticed)}
+    limits = {"label": other / 2, "interpolation": same * (1 - 1e-6)}  # strictly below the distance
+    if not np.ma.getmaskarray(table.unnoticed).any():
+        limits["perception"] = np.asarray(table.unnoticed)
+    return {name: np.floor(limit) for name, limit in limits.items()} if norm == "l0" else limits
 
 
 def sample_budgets(limits: Mapping[str, Array]) -> Array:
@@ -356,39 +352,29 @@ def sample_budgets(limits: Mapping[str, Array]) -> Array:
     return np.asarray(np.stack(list(limits.values())).min(0))
 
 
-def common_budget(limits: Mapping[str, Array], allow: float, integer: bool = False) -> tuple[float, str]:
-    """Largest common eps for all samples, infinite without a limit, and the condition that breaks first above it.
-
-    Each condition may break on the share `allow` of the samples, from 0 to 1. Budgets in L0 are integers.
-    """
-    smallest, reason = math.inf, ""
-    for name, limit in limits.items():
-        allowed = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
-        if allowed < smallest:
-            smallest, reason = allowed, name
-    return round_down(smallest, integer=integer), reason
+def common_budgets(limits: Mapping[str, Array], allow: float) -> dict[str, float]:
+    """Largest common eps that keeps each condition on all but the share `allow` of the samples; infinite without a limit."""
+    places = {name: min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1) for name, limit in limits.items()}
+    return {name: round_down(float(np.sort(limit)[places[name]])) for name, limit in limits.items()}
 
 
-def round_down(eps: float, *, integer: bool = False) -> float:
-    """Round eps down to three significant digits, or to an integer."""
+def round_down(eps: float) -> float:
+    """Round eps down to three significant digits."""
     if not math.isfinite(eps) or eps <= 0:
         return max(eps, 0.0)
-    if integer:
-        return float(math.floor(eps))
     unit = 10.0 ** (math.floor(math.log10(eps)) - 2)
     rounded = float(f"{math.floor(eps / unit) * unit:.3g}")
     return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.3g}")
 
 
-def budgets_by(limits: Mapping[str, Array], labels: Array, by: str, allow: float, integer: bool = False) -> Array:
+def budgets_by(limits: Mapping[str, Array], labels: Array, by: str, allow: float) -> Array:
     """Budget (n,) float64 of each sample in an audit: by sample, by class, or for the whole set."""
     if by == "sample":
-        values = sample_budgets(limits)
-        return np.floor(values) if integer else values
+        return sample_budgets(limits)
     eps, groups = np.empty(len(labels)), labels if by == "class" else np.zeros_like(labels)
     for group in np.unique(groups):
         members = groups == group
-        eps[members], _ = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer)
+        eps[members] = min(common_budgets({name: limit[members] for name, limit in limits.items()}, allow).values())
     return eps
 
 
@@ -406,44 +392,35 @@ def _recommend(folder: Folder[Distances], norm: str, means: list[list[float]]) -
     overall = _class_budget(None, table, limits, every, allow)
     outline = _find_outline(folder, overall) if norm == "linf" else None
     audit = overall.sound if outline is None else outline
-    unnoticed, _ = common_budget(_only(limits, PERCEPTION), allow, norm == "l0")
     usual = _usual(norm, folder.manifest["data"]["domain"])
     quantiles = np.quantile(sample_budgets(limits), [0, 0.25, 0.5, 0.75, 1], method="nearest")
     return NormRecommendation(
         norm=norm,
         overall=overall,
-        unnoticed=_finite(unnoticed),
         outline=outline,
         audit=audit,
         sound_budgets=[text for text, eps in usual.items() if audit is None or eps <= audit],
         per_class=[_class_budget(k, table, limits, table.label == k, allow) for k in np.unique(table.label).tolist()],
-        per_sample=[_finite(eps) for eps in quantiles.tolist()],
-        means=[[_finite(value) for value in row] for row in means],
+        per_sample=quantiles.tolist(),
+        means=means,
     )
-
-
-def _only(limits: Mapping[str, Array], *names: str) -> dict[str, Array]:
-    return {name: limit for name, limit in limits.items() if name in names}
 
 
 def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Array], members: Array, allow: float) -> ClassBudget:
     """The budgets and distances of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
-    own, integer = {name: limit[members] for name, limit in limits.items()}, table.norm[0] == "l0"
-    eps, reason = common_budget(own, allow, integer)
-    sound, sound_reason = common_budget(_only(own, LABEL, INTERPOLATION), allow, integer)
+    common = common_budgets({name: limit[members] for name, limit in limits.items()}, allow)
     other, same = table.other[members], table.same[members]
     return ClassBudget(
         class_=label,
         n=len(other),
-        eps=_finite(eps),
-        reason=reason,
-        sound=_finite(sound),
-        sound_reason=sound_reason,
-        other_least=_finite(float(other.min())),
-        other_median=_finite(float(np.median(other))),
-        same_median=_finite(float(np.median(same))),
-        nearer_other=float((other < same).mean()),
-        train_least=_finite(float(np.ma.filled(table.train_other[members], np.inf).min())),
+        limits=common,
+        eps=min(common.values()),
+        sound=min(common[name] for name in SOUND),
+        other_least=other.min(),
+        other_median=np.median(other),
+        same_median=np.median(same),
+        nearer_other=(other < same).mean(),
+        train_least=np.ma.filled(table.train_other[members], np.inf).min(),
     )
 
 
@@ -468,13 +445,9 @@ def _find_outline(folder: Folder[Distances], overall: ClassBudget) -> float | No
     x, domain = read_arrays(folder.path / OUTLINES)["x"], folder.manifest["data"]["domain"]
     if "l2" not in folder.request.norm or not overall.sound or len(x) < 2:
         return None
-    visible = _only(limits_of(folder.rows, "l2"), LABEL, INTERPOLATION)
-    within, _ = common_budget(visible, folder.request.allow)
+    of_l2 = common_budgets(limits_of(folder.rows, "l2"), folder.request.allow)
+    within = min(of_l2[name] for name in SOUND)
     changes = {eps: _outlined(x, domain, eps).astype(np.float64) - x for eps in _drawn(overall, domain)}
     slopes = np.array([np.linalg.norm(change.reshape(len(x), -1), axis=1) / eps for eps, change in changes.items()])
     eps = within / float(np.median(slopes)) if slopes.max() > 0 else overall.sound
     return eps if within and eps < overall.sound else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
