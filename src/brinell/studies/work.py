@@ -30,6 +30,7 @@ from brinell.engine.plan import check_names, choose_device, model_facts, model_o
 from brinell.engine.request import BaseRequest, count_samples
 from brinell.engine.selection import Select, Selection, choose_samples
 from brinell.engine.sources import open_data
+from brinell.reports.numbers import counted, listed
 from brinell.store import rows
 from brinell.store.folder import MANIFEST
 from brinell.store.table import Table
@@ -94,6 +95,22 @@ def _open_models(call: Call, setting: str, dataset: Dataset, labels: Array) -> d
         check_classes(model, labels, dataset)
     check_names([model.name for model in models])
     return {model.name: model for model in models}
+
+
+def check_alike(first: Dataset, second: Dataset) -> None:
+    """Refuse two data sets whose inputs differ in kind, shape or bounds, or that have other classes, or in another order."""
+    forms = [
+        (data.domain.kind, data.domain.shape, data.domain.low, data.domain.high, tuple(data.classes)) for data in (first, second)
+    ]
+    if forms[0] != forms[1]:
+        one, other = (
+            f"{kind}s of shape {shape} from {low} to {high} in {counted(len(names), 'class', 'classes')} ({listed(list(names))})"
+            for kind, shape, low, high, names in forms
+        )
+        raise RequestError(
+            f"{first.name} has {one}, but {second.name} has {other}: both need inputs of one form and "
+            "the same classes in one order"
+        )
 
 
 def classes(model: Model, x: torch.Tensor, batch_size: int) -> Array:

@@ -15,12 +15,12 @@ UNUSABLE_DATA = [
     (
         "high",
         lambda x, y: (x, y + 1),
-        r"high has inputs of shape \(3,\) in 3 classes \(0, 1 and 2\), but test has .* in 2 classes \(0 and 1\): both need",
+        r"high has vectors of shape \(3,\) from 0.0 to 1.0 in 3 classes \(0, 1 and 2\), but test has .*: both need",
     ),
     (
         "wide",
         lambda x, y: (np.c_[x, x], y),
-        r"wide has inputs of shape \(6,\) in 2 classes \(0 and 1\), but test has inputs of shape \(3,\)",
+        r"wide has vectors of shape \(6,\) .* in 2 classes \(0 and 1\), but test has vectors of shape \(3,\)",
     ),
     (
         "same",

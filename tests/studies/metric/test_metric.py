@@ -111,7 +111,7 @@ UNUSABLE_DATA = [
     ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
     ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
     ({"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])}, {}, "no pair within a class"),
-    ({}, {"test": "digits"}, "other shapes"),
+    ({}, {"test": "digits"}, "both need inputs of one form"),
 ]
 
 

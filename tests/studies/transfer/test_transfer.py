@@ -248,7 +248,7 @@ def test_bad_input(benchmark_run, tmp_path, capsys):
         assert message in capsys.readouterr().err, arguments
     assert not (tmp_path / "t" / MANIFEST).exists()
     vector = Domain(kind="vector", shape=(2,))
-    with pytest.raises(RequestError, match=r"holds images of shape \(1, 8, 8\).*but the models take vectors"):
+    with pytest.raises(RequestError, match=r"has images of shape \(1, 8, 8\).*has vectors of shape.*both need"):
         brinell.transfer(benchmark_run, model=near_model(), data=(X, Y), eps=0.1, out=tmp_path / "t")
     with pytest.raises(RequestError, check=refused("studies.transfer.run.make_plan")):
         brinell.transfer(data=(X, Y), eps=0.1, out=tmp_path / "t")

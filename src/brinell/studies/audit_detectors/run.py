@@ -45,7 +45,7 @@ from brinell.store.run import Run
 from brinell.studies.audit_detectors import DetectorsRequest
 from brinell.studies.audit_detectors.result import EVADING, DetectorsFacts, DetectorsResult, Scores
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.work import carry_out, classes, open_plan
+from brinell.studies.work import carry_out, check_alike, classes, open_plan
 
 FIRST_STEP, LAST_STEP = 0.25, 1e-3
 """Both in units of eps."""
@@ -81,9 +81,7 @@ def make_plan(call: Call) -> DetectorsPlan:
     budgets, distance = run.manifest["eps"], open_distance(run.manifest["distance"])
     train = call.dataset("train") or open_data(request.train)
     plan = DetectorsPlan(**vars(open_plan(call)), run=run, distance=distance, train=train, detectors={})
-    domain = plan.dataset.domain
-    if train.domain.shape != domain.shape or train.domain.kind != domain.kind:
-        raise RequestError(f"{train.name} has {train.domain.kind}s of shape {train.domain.shape}; the audit's are {domain.shape}")
+    check_alike(train, plan.dataset)
     if train.digest() == plan.dataset.digest():
         raise RequestError(f"{train.name} is the data of the audit: detectors need other inputs, so use the training data")
     detectors = {text: build(text, plan) for text in dict.fromkeys(request.detector)}

@@ -32,8 +32,7 @@ from brinell.studies.result import FolderResult
 BEFORE, AFTER, CHANGES, CHECKPOINT = "before", "after", "changes/answers.parquet", "checkpoints/last.safetensors"
 STEPS, SEVERITY = 20, 3
 """Steps of PGD, and severity of the distortions, among the changes of the inputs."""
-MAX_NAMED = 4
-"""Most changes or classes that a sentence names."""
+NO_LOSS = "No class is shown to have lost accuracy on clean inputs."
 LINES = {
     "clean": "clean inputs",
     "seen": "training attack, at the current budget",
@@ -126,10 +125,6 @@ class HardenResult(FolderResult):
     words: ClassVar[frozenset[str]] = FolderResult.words | {"training", "events"}
     request: HardenRequest
     facts: HardenFacts
-    weights: str
-    """The hardened weights: a state dict in a safetensors file."""
-    spec: str | None
-    """The value of --model that loads the hardened model; null if the model was passed in memory."""
     events: list[str]
     """Events of the training that a reader should know, such as overfitting or an early stop."""
     training: Training
@@ -140,6 +135,16 @@ class HardenResult(FolderResult):
     """The audits, in the form of `brinell audit --json`."""
     comparison: CompareResult
     """Model A is the hardened model and B the original: differences on the same samples, with McNemar's test."""
+
+    @property
+    def weights(self) -> str:
+        """The hardened weights: a state dict in a safetensors file."""
+        return str(Path(self.folder) / self.facts.weights)
+
+    @property
+    def spec(self) -> str | None:
+        """The value of `model` that loads the hardened model; None if the model was passed in memory."""
+        return spec_in(Path(self.folder), self.facts)
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, and how to name the hardened model."""
@@ -255,13 +260,11 @@ def _training(checks: Checks, training: Training) -> Iterator[Curve | Table]:
 
 def summarise(folder: Folder[Checks]) -> HardenResult:
     """Figures of a folder from its rows and its audits."""
-    checks, facts = folder.rows, folder.facts
+    checks = folder.rows
     before, after = (side(folder.path / name, None) for name in (BEFORE, AFTER))
     last = {name: getattr(checks, name)[-1] for name in ("recipe", "seconds", "forwards", "backwards")}
     return HardenResult(
         **folder.head(),
-        weights=str(folder.path / facts.weights),
-        spec=spec_in(folder.path, facts),
         events=[event for text in checks.events for event in text.splitlines()],
         training=Training(steps=checks.step[-1], **last),
         unseen=unseen_of(parquet.load_rows(Answers, folder.path / CHANGES)),
@@ -317,12 +320,8 @@ def _change_text(quantity: str, pair: PairedRate) -> str:
             f"{100 * max(pair.high, -pair.low):.1f} points cannot be excluded."
         )
     chance = "" if pair.low > 0 or pair.high < 0 else "; this may be chance"
-    return f"the {quantity} {'rose' if pair.difference > 0 else 'fell'} {_from_to(pair)}){chance}."
-
-
-def _from_to(pair: PairedRate) -> str:
-    size = f"{100 * abs(pair.difference):.1f} points ({points(pair.low)} to {points(pair.high)}"
-    return f"from {percent(pair.value_b)} to {percent(pair.value_a)}, by {size}"
+    change = f"from {percent(pair.value_b)} to {percent(pair.value_a)}, by {100 * abs(pair.difference):.1f} points"
+    return f"the {quantity} {'rose' if pair.difference > 0 else 'fell'} {change} ({points(pair.low)} to {points(pair.high)}){chance}."
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:
@@ -337,30 +336,20 @@ def weaker_audit(result: HardenResult) -> Iterator[str]:
             )
 
 
-def generalisation(rows: Sequence[Unseen]) -> str:
+def generalisation(changes: Sequence[Unseen]) -> str:
     """A sentence on the changes outside the training under which the hardened model is significantly better or worse."""
-    unseen = [row for row in rows if not row.seen]
-    if not unseen:
-        return ""
+    unseen = [row for row in changes if not row.seen]
     telling = [row for row in unseen if significant(row.pair.p)]
-    gains, losses = ([row.name for row in telling if sign * row.pair.difference > 0] for sign in (1, -1))
-    text = f"Under {counted(len(unseen), 'change')} that the training did not use, the model is "
-    if not telling:
-        return f"{text}not shown to be better or worse."
-    verb = "does not generalise" if losses else "generalises"
-    return (
-        f"{text}significantly better in {len(gains)} and worse in {len(losses)}: robustness {verb} to "
-        f"{listed(losses or gains, MAX_NAMED)}."
-    )
+    better, worse = ([row.name for row in telling if sign * row.pair.difference > 0] for sign in (1, -1))
+    found = [f"{word} under {len(names)} ({listed(names)})" for word, names in (("better", better), ("worse", worse)) if names]
+    text = f"is significantly {' and '.join(found)}" if found else "is not shown to be better or worse"
+    return f"Of {counted(len(unseen), 'change')} that the training did not use, the model {text}." if unseen else ""
 
 
 def class_losses(per_class: Sequence[ClassComparison]) -> str:
-    """A sentence on the classes whose clean accuracy fell significantly, or on their absence."""
+    """A sentence on the classes whose clean accuracy fell significantly, the largest loss first, or on their absence."""
     lost = [one for one in per_class if significant(one.p_clean) and one.clean.difference < 0]
-    if not lost:
-        return "No class is shown to have lost accuracy on clean inputs." if per_class else ""
-    largest, *others = sorted(lost, key=lambda one: one.clean.difference)
-    names = [one.name for one in others]
-    more = f" Class{'es' if len(names) > 1 else ''} {listed(names, MAX_NAMED)} also lost significantly." if names else ""
-    pair = largest.clean
-    return f"On clean inputs {class_label(largest)} lost most: {_from_to(pair)}, {counted(pair.n, 'sample')}).{more}"
+    lost.sort(key=lambda one: one.clean.difference)
+    names = [f"{class_label(one)} ({-100 * one.clean.difference:.1f} points, {counted(one.n, 'sample')})" for one in lost]
+    text = f"Accuracy on clean inputs fell significantly in {listed(names)}." if lost else NO_LOSS
+    return text if per_class else ""

@@ -217,7 +217,7 @@ def train_split(spec: str) -> str:
 
 def check_data(train: Dataset, test: Dataset) -> None:
     """Refuse training data of another shape, without a class, or with samples of the test data."""
-    _check_form(train, test)
+    work.check_alike(train, test)
     present = set(np.asarray(train.labels()).tolist())
     if absent := [repr(name) for index, name in enumerate(train.classes) if index not in present]:
         raise RequestError(
@@ -225,18 +225,6 @@ def check_data(train: Dataset, test: Dataset) -> None:
             "forgets the class; add samples"
         )
     _check_disjoint(train, test)
-
-
-def _check_form(train: Dataset, test: Dataset) -> None:
-    if train.domain.shape == test.domain.shape and tuple(train.classes) == tuple(test.classes):
-        return
-    forms = [
-        f"inputs of shape {dataset.domain.shape} in {len(dataset.classes)} classes ({listed(list(dataset.classes), MAX_NAMED)})"
-        for dataset in (train, test)
-    ]
-    raise RequestError(
-        f"{train.name} has {forms[0]}, but {test.name} has {forms[1]}: both need the same shape and the same classes in one order"
-    )
 
 
 def _check_disjoint(train: Dataset, test: Dataset) -> None:
@@ -260,7 +248,7 @@ def open_examples(spec: str, train: Dataset, test: Dataset, validation_positions
         )
     examples, clean = open_data(spec), open_data(f"{name}:{path}?level=clean")
     for dataset in (examples, clean):
-        _check_form(dataset, train)
+        work.check_alike(dataset, train)
         _check_disjoint(dataset, test)
     validating = {clean.info.names[index] for index, _ in find_duplicates(clean, train, validation_positions.tolist())}
     kept = np.array([index for index, sample in enumerate(examples.info.names) if sample not in validating], dtype=np.int64)

@@ -35,6 +35,7 @@ from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.kit import Call
 from brinell.studies.metric import MetricRequest
 from brinell.studies.metric.result import NEIGHBOURS, MetricResult
+from brinell.studies.work import check_alike
 
 
 def gain(before: Tensor, after: Tensor, labels: Array) -> dict[str, float | None]:
@@ -141,8 +142,7 @@ def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tu
         learned, held_out = stratified(labels, ASIDE, request.seed)
         return x[learned], labels[learned], x[held_out], labels[held_out]
     test_data = open_data(str(request.test)) if test is None else test
-    if test_data.domain.shape != dataset.domain.shape or test_data.classes != dataset.classes:
-        raise RequestError(f"{test_data.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
+    check_alike(test_data, dataset)
     return x, labels, *first_samples(test_data)
 
 

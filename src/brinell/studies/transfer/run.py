@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import ChoosesData, Dataset, reach_of
+from brinell.core.contracts import ChoosesData, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
@@ -31,7 +31,7 @@ from brinell.store.folder import MANIFEST
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.transfer import DIGITS, TransferRequest
 from brinell.studies.transfer.result import Answers, SourceFacts, TransferFacts, shortfalls
-from brinell.studies.work import classes, open_plan
+from brinell.studies.work import check_alike, classes, open_plan
 
 USUAL = "mi-fgsm"
 """The attack if nobody names one."""
@@ -71,7 +71,8 @@ def make_plan(call: Call) -> TransferPlan:
     distance = open_distance(request.norm)
     digests = {name: model_facts(model)["digest"] for name, model in plan.models.items()}
     sources = _sources(request, sets, digests, len(plan.ids))
-    _check_sets(sources, dataset)
+    for folder in dict.fromkeys(source.folder for source in sources if source.folder is not None):
+        check_alike(Bench(path=folder, level="clean")(), dataset)
     members = [name for source in sources if source.folder is None for name in source.members]
     stage = _attack_stage(request, plan, distance, members) if members else None
     budgets = parse_eps(request.eps or usual_eps(dataset.domain, request.norm))
@@ -125,22 +126,6 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
         for level in manifest["facts"]["levels"]
         if level > 0
     ]
-
-
-def _check_sets(sources: Sequence[SourceFacts], dataset: Dataset) -> None:
-    """Check that every benchmark set has the domain and the classes of the data."""
-    for folder in dict.fromkeys(source.folder for source in sources if source.folder is not None):
-        bench = Bench(path=folder, level="clean")()
-        forms = [(data.domain.kind, data.domain.shape, data.domain.low, data.domain.high) for data in (bench, dataset)]
-        if forms[0] != forms[1]:
-            texts = [f"{kind}s of shape {shape} from {low} to {high}" for kind, shape, low, high in forms]
-            raise RequestError(
-                f"{folder} holds {texts[0]}, but the models take {texts[1]}: pass models that take the inputs of the set"
-            )
-        if bench.classes != tuple(dataset.classes):
-            raise RequestError(
-                f"the classes of {folder} differ from those of {dataset.name}: pass the set's data with {option('data')}"
-            )
 
 
 def _attack_stage(request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]) -> Stage:
