@@ -50,8 +50,6 @@ def carry_out(call: Call) -> ExportAnswer:
     request: ExportRequest = call.request
     if request.to != "robustbench" and request.eps is not None:
         raise RequestError(f"{option('eps')} belongs to {option('to', 'robustbench')}: leave it out")
-    if request.to == "csv" and request.about:
-        raise RequestError(f"{option('about')} belongs to {option('to')} robustbench and huggingface: leave it out")
     run = Run.open(request.run)
     records = run.records()
     result = summarise(run.manifest, records, request.run)
@@ -71,9 +69,9 @@ def entries(request: ExportRequest, run: Run, result: AuditResult) -> tuple[dict
     notes: list[str] = []
     for model in result.models:
         if request.to == "huggingface":
-            path, text, missing = hub_entry(model, run.manifest, request.about)
+            path, text, missing = hub_entry(model, run.manifest)
         else:
-            path, text, missing = robustbench_entry(model, run.manifest, request.eps, request.about)
+            path, text, missing = robustbench_entry(model, run.manifest, request.eps)
         files[path] = text
         notes += [f"{model.model}: {note}" if len(result.models) > 1 else note for note in missing]
     return files, notes

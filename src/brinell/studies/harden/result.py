@@ -320,8 +320,9 @@ def _change_text(quantity: str, pair: PairedRate) -> str:
             f"{100 * max(pair.high, -pair.low):.1f} points cannot be excluded."
         )
     chance = "" if pair.low > 0 or pair.high < 0 else "; this may be chance"
-    change = f"from {percent(pair.value_b)} to {percent(pair.value_a)}, by {100 * abs(pair.difference):.1f} points"
-    return f"the {quantity} {'rose' if pair.difference > 0 else 'fell'} {change} ({points(pair.low)} to {points(pair.high)}){chance}."
+    change = f"{100 * abs(pair.difference):.1f} points ({points(pair.low)} to {points(pair.high)}){chance}"
+    verb, ends = "rose" if pair.difference > 0 else "fell", f"from {percent(pair.value_b)} to {percent(pair.value_a)}"
+    return f"the {quantity} {verb} {ends}, by {change}."
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:
