@@ -385,7 +385,7 @@ def summarise(folder: Folder[Distances]) -> EpsilonResult:
     return EpsilonResult(**folder.head(), n=len(folder.rows) // len(norms), norms=recommended)
 
 
-def _recommend(folder: Folder[Distances], norm: str, means: list[list[float]]) -> NormRecommendation:
+def _recommend(folder: Folder[Distances], norm: str, means: list[list[float | None]]) -> NormRecommendation:
     """Recommend eps for the data set, each class and each sample in one norm."""
     table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
     allow, every = folder.request.allow, np.ones(len(table), bool)
@@ -413,7 +413,7 @@ def _class_budget(label: int | None, table: Distances, limits: Mapping[str, Arra
     return ClassBudget(
         class_=label,
         n=len(other),
-        limits=common,
+        limits={**common},
         eps=min(common.values()),
         sound=min(common[name] for name in SOUND),
         other_least=other.min(),
