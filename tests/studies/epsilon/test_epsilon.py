@@ -212,7 +212,7 @@ def test_page_terminal_json_and_steps_name_one_budget_where_linf_and_l2_disagree
 
 
 def test_answers_of_people_replace_random_changes(tmp_path):
-    settings = {"norm": "linf", "trials": 80, "change": "noise", "eps": "0.01,0.03,0.05,0.07,0.1,0.2"}
+    settings = {"norm": "linf", "trials": 80, "eps": "0.01,0.03,0.05,0.07,0.1,0.2"}
     make_review(tmp_path / "review", lambda size: size >= 0.06, lambda size, label: label, **settings)
     result = brinell.epsilon("digits", samples=60, evidence=str(tmp_path / "review"), out=tmp_path / "advice")
     linf, l2 = result.norms
