@@ -7,10 +7,12 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from brinell import calls, parameters
 from brinell.studies import register
+from brinell.studies.kit import Study
 
 STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by scripts/call_signatures.py."""
 
@@ -24,6 +26,75 @@ from brinell.core.errors import BrinellWarning as BrinellWarning
 from brinell.inputs import data as data
 from brinell.parameters import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
 '''
+
+
+def typed(study: Study) -> inspect.Signature:
+    """The signature of a call, with the type of each parameter."""
+    signature = inspect.signature(calls.call_of(study))
+    parameters = [
+        parameter.replace(
+            annotation="Any"
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD
+            else annotation_of(study, parameter.name, parameter.default)
+        )
+        for parameter in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+def annotation_of(study: Study, name: str, default: Any) -> str:
+    """The type of a parameter, as a signature writes it: by the names of `brinell.parameters`."""
+    fields, none = study.fields(), default is None
+    if name in SHARED and name not in fields:
+        text = SHARED[name]
+    else:
+        mark = study.names_of(name)
+        only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
+        type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
+        is_sequence = "tuple" in str(fields[name].annotation)
+        if name == "device":
+            text = "Device"
+        elif type_name is None:
+            text = _type_text(fields[name].annotation)
+        elif is_sequence:
+            text = SEQUENCE_TYPES.get(type_name, f"{type_name} | Sequence[{type_name}]")
+        else:
+            text = type_name
+    return text + (" | None" if none and not {"None", "Any"} & set(text.split(" | ")) else "")
+
+
+SHARED = {
+    "y": "Labels",
+    "preprocessing": "Any",
+    "mean": "Any",
+    "std": "Any",
+    "answers": "str",
+    "output": "str | int",
+    "out": "File",
+    "resume": "bool",
+    "on": "str",
+    "trust": "File",
+    "progress": "ProgressOption",
+}
+"""The types of the parameters that calls share."""
+TYPES = {"model": "AnyModel", "dataset": "Data", "budgets": "Eps", "distance": "Norm", "folder": "Folder", "file": "File"}
+"""Python type of a setting, by the mark on its field."""
+SEQUENCE_TYPES = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
+"""Types that stand for several as well."""
+
+
+def _type_text(hint: Any) -> str:
+    """The type of a field, as one writes it; several as one or a sequence."""
+    origin, parts = get_origin(hint), [argument for argument in get_args(hint) if argument is not Ellipsis]
+    if origin is Annotated:
+        return _type_text(parts[0])
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if origin is tuple:
+        return f"{_type_text(parts[0])} | Sequence[{_type_text(parts[0])}]"
+    if parts:
+        return " | ".join(map(_type_text, parts))
+    return "None" if hint is NoneType else str(hint.__name__)
 
 
 def stub_text() -> str:
@@ -41,7 +112,7 @@ def stub_text() -> str:
     ]
     for study in studies:
         call = calls.call_of(study)
-        name, *words, ending = signature_lines(study.name, inspect.signature(call), body=":")
+        name, *words, ending = signature_lines(study.name, typed(study), body=":")
         text = " ".join(word.strip().replace(" ", "\0") for word in words)  # a line ends after a parameter
         filled = textwrap.fill(
             text, 120, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from call_signatures import signature_lines
+from call_signatures import signature_lines, typed
 from jsonschema import Draft202012Validator
 from list_messages import message_page
 from typer.testing import CliRunner
@@ -242,7 +242,7 @@ def command_pages() -> dict[str, str]:
             rows.append([f"[{verb}]({name}.md)", summary, f"`{study.examples[0]}`"])
             text = f"{NOTE}# {verb}\n\n{summary}\n\n## brinell {verb}\n\n```text\n{help_text(*verb.split())}\n```\n"
             if study.call:
-                text += "\n" + call_section(study.name, calls.call_of(study)).replace("### ", "## ", 1)
+                text += "\n" + call_section(study.name, calls.call_of(study), typed(study)).replace("### ", "## ", 1)
             pages[f"docs/reference/commands/{name}.md"] = text
         if rows:
             index.append(f"\n## {title}\n\n" + table(["command", "what it does", "for example"], rows))
@@ -363,9 +363,9 @@ def calls_list() -> str:
     return "\n".join(call_section(name, getattr(brinell, name)) for name in ("attack", "data", "open"))
 
 
-def call_section(name: str, function: Callable[..., Any]) -> str:
+def call_section(name: str, function: Callable[..., Any], signature: inspect.Signature | None = None) -> str:
     """A heading, the signature and the docstring of a call as Markdown."""
-    lines = signature_lines(name, inspect.signature(function))
+    lines = signature_lines(name, signature or inspect.signature(function))
     return f"### brinell.{name}\n\n```python\n{chr(10).join(lines)}\n```\n\n" + "".join(docstring_parts(function))
 
 

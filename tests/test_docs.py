@@ -150,11 +150,12 @@ def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     assert "docs/schema/planted-study.json" in pages
 
 
-def test_every_call_has_types_at_run_time() -> None:
+def test_the_stub_has_the_type_of_every_keyword_of_a_call(generate: ModuleType) -> None:
     bare = []
     for study in register.studies().values():
         if study.call:
-            signature = inspect.signature(getattr(brinell, study.name))
+            signature = generate.typed(study)
+            assert list(signature.parameters) == list(inspect.signature(getattr(brinell, study.name)).parameters)
             hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
             hints["the answer"] = signature.return_annotation
             bare += [f"{study.name}: {name}" for name, hint in hints.items() if hint is inspect.Signature.empty]

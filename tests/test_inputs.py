@@ -441,7 +441,8 @@ def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
 def test_provenance_says_what_repeats_the_run(tmp_path):
     brinell.audit({"mine": NET}, (X, Y), mean=0.5, std=[0.2, 0.2, 0.2], norm=np.inf, out=tmp_path / "run", **QUICK)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    call = "brinell.audit({'mine': Sequential}, data, mean=0.5, std=[0.2, 0.2, 0.2], norm='linf', eps='0.02, 0.1', attack='fgsm')"
+    call = "brinell.audit(model={'mine': Sequential}, data=data, mean=0.5, std=[0.2, 0.2, 0.2], norm='linf', eps='0.02, 0.1', "
+    call += "attack='fgsm')"
     assert manifest["command"] == f"{call} in Python, with the same objects,"
     text = (tmp_path / "run" / "run.toml").read_text()
     assert text.startswith(f"# {call} in Python, with the same objects, repeats this run\n")

@@ -140,18 +140,8 @@ def attack(
     Raises:
         BrinellError: the request cannot be carried out; its line says what is wrong, why, and what to do.
     """
-    settings = parse_request(
-        AttackSettings,
-        settings_texts(
-            {
-                "attack": attack,
-                "worst": worst,
-                "queries": queries,
-                "batch_size": batch_size,
-                "seed": seed,
-            }
-        ),
-    )
+    words = {"attack": attack, "worst": worst, "queries": queries, "batch_size": batch_size, "seed": seed}
+    settings = parse_request(AttackSettings, settings_texts(words))
     distance_name = norm_text(norm)
     if not isinstance(distance_name, str):
         raise RequestError(f"norm is {short(norm)}: brinell.attack takes one norm")
@@ -165,9 +155,10 @@ def attack(
         models = models_of(model, inputs.dataset, "", in_order=False, **options)
         if len(models) != 1:
             raise RequestError("brinell.attack takes one model in memory: for a spec, or for several, call brinell.audit")
-        home = _home(model, clean)
+        parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+        home = clean.device if parameter is None else parameter.device
         with model_session(models[0]):
-            clean = clean.to(home)
+            clean, labels = clean.to(home), labels.to(home)
             recognised_model = recognise_answers(models[0], clean[: min(len(clean), 16)])
             radii = parse_radii(eps, len(clean), distance, inputs.domain, stages, home)
             sizer = BatchSizer(settings.batch_size or len(clean), _warn)
@@ -175,14 +166,7 @@ def attack(
             def run() -> dict[str, Tensor]:
                 """The attack, in batches for which there was memory so far."""
                 batch_attack = BatchAttack(
-                    recognised_model,
-                    inputs.domain,
-                    distance,
-                    clean,
-                    labels.to(home),
-                    sizer.size,
-                    settings.queries,
-                    settings.seed,
+                    recognised_model, inputs.domain, distance, clean, labels, sizer.size, settings.queries, settings.seed
                 )
                 return batch_attack.run(stages, radii, targeted, settings.worst)
 
@@ -244,21 +228,13 @@ def _warn(remark: Remark) -> None:
     warnings.warn(remark.text, BrinellWarning, stacklevel=5)
 
 
-def _home(model: Any, x: Tensor) -> torch.device:
-    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return x.device if parameter is None else parameter.device
-
-
 def _result(out: dict[str, Tensor], inputs: _Inputs, norm: str) -> AttackResult:
     """The result in the type and layout of the caller's inputs."""
     original = inputs.original
     if isinstance(inputs.dataset, ArrayDataset):
         out = out | {"x_adv": inputs.dataset.user_layout(out["x_adv"])}
-    if isinstance(original, Tensor):
-        dtype = torch.float64 if original.dtype == torch.float64 else torch.float32
-        tensors = {name: value.to(original.device) for name, value in out.items()} | {
-            "x_adv": out["x_adv"].to(original.device, dtype)
-        }
-        return AttackResult(**tensors, norm=norm)
-    arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in out.items()}
-    return AttackResult(**arrays, norm=norm)
+    if not isinstance(original, Tensor):
+        arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in out.items()}
+        return AttackResult(**arrays, norm=norm)
+    out["x_adv"] = out["x_adv"].to(torch.float64 if original.dtype == torch.float64 else torch.float32)
+    return AttackResult(**{name: value.to(original.device) for name, value in out.items()}, norm=norm)

@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, get_origin
 
 import torch
 from rich.console import Console
@@ -22,7 +21,8 @@ from brinell.engine.live_progress import LiveProgress
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
-from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
+from brinell.inputs import models_of, open_dataset, preparation_text, spec_of, specs_of
+from brinell.models._objects import name_of
 from brinell.studies import register
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study
@@ -74,7 +74,7 @@ def signature_of(study: Study) -> inspect.Signature:
         first = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
         last = [name for name in ("out", "progress") if name in parameters]
         middle = [name for name in study.fields() if name not in first][: MOST_NAMED - len(first) - len(last)]
-        settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD, annotation="Any")
+        settings = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
         parameters = {name: parameters[name] for name in (*first, *middle, *last)} | {"settings": settings}
     return inspect.Signature(list(parameters.values()), return_annotation=study.resolve(study.result))
 
@@ -99,65 +99,7 @@ def parameters_of(study: Study) -> dict[str, inspect.Parameter]:
     }
     names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
     kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY for name in names]
-    return {
-        name: inspect.Parameter(name, kind, default=_default(study, name), annotation=annotation_of(study, name))
-        for name, kind in zip(names, kinds, strict=True)
-    }
-
-
-def annotation_of(study: Study, name: str) -> str:
-    """The type of a parameter, as a signature writes it: by the names of `brinell.parameters`."""
-    fields, none = study.fields(), _default(study, name) is None
-    if name in SHARED and name not in fields:
-        text = SHARED[name]
-    else:
-        mark = study.names_of(name)
-        only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
-        type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
-        is_sequence = "tuple" in str(fields[name].annotation)
-        if name == "device":
-            text = "Device"
-        elif type_name is None:
-            text = _type_text(fields[name].annotation)
-        elif is_sequence:
-            text = SEQUENCE_TYPES.get(type_name, f"{type_name} | Sequence[{type_name}]")
-        else:
-            text = type_name
-    return text + (" | None" if none and not {"None", "Any"} & set(text.split(" | ")) else "")
-
-
-SHARED = {
-    "y": "Labels",
-    "preprocessing": "Any",
-    "mean": "Any",
-    "std": "Any",
-    "answers": "str",
-    "output": "str | int",
-    "out": "File",
-    "resume": "bool",
-    "on": "str",
-    "trust": "File",
-    "progress": "ProgressOption",
-}
-"""The types of the parameters that calls share."""
-TYPES = {"model": "AnyModel", "dataset": "Data", "budgets": "Eps", "distance": "Norm", "folder": "Folder", "file": "File"}
-"""Python type of a setting, by the mark on its field."""
-SEQUENCE_TYPES = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
-"""Types that stand for several as well."""
-
-
-def _type_text(hint: Any) -> str:
-    """The type of a field, as one writes it; several as one or a sequence."""
-    origin, parts = get_origin(hint), [argument for argument in get_args(hint) if argument is not Ellipsis]
-    if origin is Annotated:
-        return _type_text(parts[0])
-    if origin is Literal:
-        return f"Literal[{', '.join(map(repr, parts))}]"
-    if origin is tuple:
-        return f"{_type_text(parts[0])} | Sequence[{_type_text(parts[0])}]"
-    if parts:
-        return " | ".join(map(_type_text, parts))
-    return "None" if hint is NoneType else str(hint.__name__)
+    return {name: inspect.Parameter(name, kind, default=_default(study, name)) for name, kind in zip(names, kinds, strict=True)}
 
 
 def _default(study: Study, name: str) -> Any:
@@ -209,7 +151,6 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     study = register.of_data(study, settings.get("data"))
     _check_texts(settings)
     settings = study.request.with_paths(settings)
-    text = _call_text(study, settings)
     out, trust, progress = _pop_path(settings, "out"), _pop_path(settings, "trust"), settings.pop("progress", None)
     if not isinstance(resume := settings.pop("resume", False), bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
@@ -220,7 +161,9 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         if mark is not None and mark.kind == "folder":
             is_sequence = isinstance(value, list | tuple)
             settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
+    command = _call_text(study, settings | preparation)
     datasets, objects = _in_memory(study, settings, preparation)
+    command += ", with the same objects," if datasets or objects else ""
     options = {name: settings.pop(name) for name in list(settings) if name not in study.request.model_fields}
     request = parse_request(study.request, settings_texts(settings))
     with ExitStack() as stack:
@@ -231,7 +174,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
                 study=study,
                 request=request,
                 options=None if study.options is None else parse_request(study.options, settings_texts(options)),
-                command=text,
+                command=command,
                 progress=stack.enter_context(_progress(progress, study)),
                 out=out,
                 resume=resume,
@@ -288,35 +231,25 @@ def _progress(progress: Progress | bool | None, study: Study) -> AbstractContext
 
 def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
-    words, memory, open_ = [], False, True
-    for name, parameter in parameters_of(study).items():
-        if name not in settings or name in ("out", "resume", "on", "trust", "progress"):
-            open_ = open_ and name not in ("model", "data")
-            continue
-        text, is_object = _value_text(study, name, settings[name])
-        memory = memory or is_object
-        open_ = open_ and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        words.append(text if open_ else f"{name}={text}")
-    return f"brinell.{study.name}({', '.join(words)}) in Python{', with the same objects,' if memory else ''}"
+    words, fields = [], study.fields()
+    for name, value in ((name, settings[name]) for name in parameters_of(study) if name in settings):
+        match getattr(study.names_of(name), "kind", ""):
+            case "model":
+                text = _models_text(value)
+            case "dataset":
+                text = repr(str(value)) if isinstance(value, str | Path) else name
+            case _:
+                text = preparation_text(settings_texts({name: value})[name] if name in fields else value)
+        words.append(f"{name}={text}")
+    return f"brinell.{study.name}({', '.join(words)}) in Python"
 
 
-def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
-    """A value as one types it, and whether it is an object in memory."""
-    mark = study.names_of(name)
-    if mark is not None and mark.kind == "dataset":
-        return (repr(str(value)), False) if isinstance(value, str | Path) else (name, True)
-    if mark is not None and mark.kind == "model":
-        models = list(value.items()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
-        if models is None:
-            return (repr(str(value)), False) if isinstance(value, str | Path) else (name_of(value), True)
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{key!r}: {name_of(model)}" for key, model in models) + "}", True
-        if all(isinstance(model, str | Path) for model in models):
-            return repr([str(model) for model in models]), False
-        return "[" + ", ".join(name_of(model) for model in models) + "]", True
-    if mark is not None and mark.kind == "folder":
-        return repr([folder_of(folder) for folder in value] if isinstance(value, list | tuple) else folder_of(value)), False
-    return preparation_text(settings_texts({name: value})[name] if name in study.fields() else value), False
+def _models_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {_models_text(model)}" for name, model in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_models_text, value)) + "]"
+    return repr(str(value)) if isinstance(value, str | Path) else name_of(value)
 
 
 def _docstring(study: Study) -> str:

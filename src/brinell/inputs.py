@@ -1,10 +1,8 @@
 """Converts user objects to the input of an audit: settings as texts, models of any library, data of any form.
 
-The type of an object decides, never a trial: an object that fits no type, or two, is refused in one line. The conversions are
-next to the plugins of their kind (`models._function`, `models._transformers`, `datasets._memory`).
+The conversions are next to the plugins of their kind: `models._objects`, `datasets._memory`.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -14,34 +12,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from brinell.core import bounded
 from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError, in_python, one_line, short
-from brinell.core.maite import Metadata, metadata_of
+from brinell.core.domain import Kind
+from brinell.core.errors import RequestError, in_python, short
+from brinell.core.maite import metadata_of
 from brinell.core.model import Model
-from brinell.core.values import as_array
 from brinell.datasets._arrays import BoundsError, Layout
-from brinell.datasets._memory import ArrayDataset, Bounds, Missing, from_arrays
+from brinell.datasets._memory import Bounds, Missing, from_arrays
 from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
 from brinell.models._answers import KINDS, LogitModel
 from brinell.models._class_order import in_order_of
-from brinell.models._content import digest_of
-from brinell.models._function import FunctionModel
-from brinell.models._maite import MaiteFunction
+from brinell.models._objects import name_of, preparation, wrap
 from brinell.models._outputs import Output
-from brinell.models._torch_model import TorchModel
-from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
+from brinell.models._transformers import is_processor
 
 Data = Dataset | tuple[Any, Any] | str
-FORMS = (
-    "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
-    "a model of MAITE, a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
-)
 
 
 # Data
@@ -123,30 +112,6 @@ def spec_of(value: Any, dataset: Dataset | None) -> str:
 # Models
 
 
-def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
-    numbers = as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
-    if numbers.dtype.kind not in "iuf" or not numbers.size or not np.isfinite(numbers).all():
-        raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
-    return numbers
-
-
-def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
-    """Preprocessing of the model as one value: a processor, or foolbox's mapping with numbers as lists."""
-    if mean is None and std is None:
-        return preprocessing
-    if preprocessing is not None:
-        raise RequestError("mean and std are given twice: by themselves, and by preprocessing; leave one of the two out")
-    settings: dict[str, Any] = {}
-    for key, value in (("mean", mean), ("std", std)):
-        if value is None:
-            continue
-        numbers = _numbers(key, value)
-        settings[key] = float(numbers.item()) if numbers.size == 1 else numbers.ravel().astype(float).tolist()
-        if numbers.size > 1:
-            settings["axis"] = -len(domain.shape)
-    return settings
-
-
 def models_of(
     model: Any,
     dataset: Dataset | None,
@@ -181,7 +146,7 @@ def models_of(
         raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")
     dataset = dataset or open_data(spec, truth=True)
     prepared = preparation(preprocessing, mean, std, dataset.domain)
-    models = [_wrap(model, dataset, name, prepared, answers, output) for name, model in models_by_name.items()]
+    models = [wrap(model, dataset, name, prepared, answers, output) for name, model in models_by_name.items()]
     models = [model if answers in (None, "labels") else LogitModel(model, str(answers)) for model in models]
     return tuple(in_order_of(model, dataset) if in_order else model for model in models)
 
@@ -205,151 +170,6 @@ def _models_by_name(model: Any) -> dict[str, Any]:
     if specs := [str(entry) for entry in pairs.values() if isinstance(entry, str | Path)]:
         raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
     return pairs
-
-
-def name_of(model: Any) -> str:
-    """Name in reports of a model without a name."""
-    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
-        return name_attribute
-    if is_pipeline(model):
-        return type(model.model).__name__
-    if (metadata := maite_metadata(model)) is not None:
-        return metadata.name
-    name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
-    return str(name).strip("<>")
-
-
-def _wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
-    """Wrap a model in memory by its type; the first case that fits decides."""
-    domain = dataset.domain
-    if is_pipeline(model):
-        return _pipeline(model, domain, name, preparation)
-    if (metadata := maite_metadata(model)) is not None:
-        return _maite(model, metadata, dataset, name, {"preprocessing": preparation, "output": output, "answers": answers})
-    if output is not None and not (isinstance(model, nn.Module) or is_function(model)):
-        raise RequestError(
-            f"output is for modules and functions, whose answers may have several parts; {name} is neither: leave it out"
-        )
-    if isinstance(model, nn.Module):
-        return _module(model, dataset, name, preparation, answers, output)
-    if hasattr(model, "get_inputs") and hasattr(model, "run"):
-        return _onnx(model, domain, name, _mapping(preparation))
-    estimator = hasattr(model, "predict") and hasattr(model, "get_params")
-    if isinstance(model, Model) or estimator:
-        if preparation is not None:
-            raise RequestError(f"preprocessing, mean and std are for modules and functions; {name} does that by itself")
-        return _estimator(model, domain, name, answers) if estimator else model
-    if isinstance(model, type):
-        raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
-    if callable(model):
-        return FunctionModel(
-            model,
-            domain,
-            classes=len(dataset.classes),
-            name=name,
-            user_layout=dataset.user_layout if isinstance(dataset, ArrayDataset) else lambda x: x,
-            preprocessing=_mapping(preparation),
-            labels=None if answers is None else answers == "labels",
-            output=output,
-        )
-    raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
-
-
-def maite_metadata(model: Any) -> Metadata | None:
-    """The metadata of a model by MAITE's protocol; None for any other model."""
-    return metadata_of(model) if callable(model) and not isinstance(model, Model) else None
-
-
-def is_function(model: Any) -> bool:
-    """True for a function, or for an object that is called like one and is not another kind of model."""
-    return callable(model) and not isinstance(model, Model | type) and not {"predict", "get_inputs"} & set(dir(model))
-
-
-def _pipeline(pipeline: Any, domain: Domain, name: str, preparation: Any) -> Model:
-    if preparation is not None:
-        raise RequestError(f"{name} brings its own processor: leave preprocessing, mean and std out, or give its .model alone")
-    network, processor = unpack_pipeline(pipeline)
-    return without_processor(network, domain, name) if processor is None else with_processor(network, processor, domain, name)
-
-
-def _maite(model: Any, metadata: Metadata, dataset: Dataset, name: str, settings: Mapping[str, Any]) -> Model:
-    for setting in ("preprocessing", "output"):
-        if settings[setting] is not None:
-            raise RequestError(f"{name} is a model by MAITE's protocol, which takes the data as they are: leave {setting} out")
-    if settings["answers"] == "labels":
-        raise RequestError(f"{name} is a model by MAITE's protocol, which answers scores: leave answers='labels' out")
-    scale = dataset.byte_scale if isinstance(dataset, ArrayDataset) else None
-    function = MaiteFunction(model, name, byte_scale=scale)
-    return FunctionModel(
-        function, dataset.domain, classes=len(dataset.classes), name=name, class_names=metadata.classes, labels=False
-    )
-
-
-def _module(module: nn.Module, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
-    domain = dataset.domain
-    parts: dict[str, Any] = {"output": output, "data_classes": len(dataset.classes) or None}
-    if answers == "labels":
-        raise RequestError(f"{name} is a torch module, which answers scores: for labels give a function that returns them")
-    if is_processor(preparation):
-        return with_processor(module, preparation, domain, name)
-    if hasattr(module, "main_input_name"):
-        return without_processor(module, domain, name, preprocessing=_mapping(preparation), **parts)
-    return TorchModel(module, domain=domain, name=name, preprocessing=_mapping(preparation), **parts)
-
-
-def _mapping(preparation: Any) -> Mapping[str, Any] | None:
-    if preparation is None:
-        return None
-    if isinstance(preparation, Mapping):
-        for key in ("axis", "flip_axis"):
-            if not isinstance(preparation.get(key), int | None):
-                raise RequestError(
-                    f"{key} of preprocessing is {short(preparation[key])}: give a negative whole number, such as -3"
-                )
-        settings = {str(key): value for key, value in preparation.items()}
-        for key in ("mean", "std"):
-            if settings.get(key) is not None:
-                numbers = _numbers(key, settings[key]).astype(float)
-                has_axis = settings.get("axis") is not None
-                settings[key] = (
-                    numbers.ravel().tolist() if has_axis else numbers.item() if numbers.size == 1 else numbers.tolist()
-                )
-        return settings
-    raise RequestError(
-        f"preprocessing is of type {type(preparation).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module "
-        "of transformers its processor"
-    )
-
-
-def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
-    from brinell.models.sklearn import of_estimator, process_settings
-
-    scores_of = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
-    if answers not in scores_of:
-        raise RequestError(
-            f"answers is {short(answers)}, and a classifier of scikit-learn answers probabilities, logits or labels"
-        )
-    if process_settings(estimator):  # which the model turns off
-        estimator = copy.deepcopy(estimator)
-    return of_estimator(estimator, domain, scores_of[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
-
-
-def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any] | None) -> Model:
-    from brinell.models.onnx import Network, Onnx, model_of
-
-    preprocessing = preprocessing or {}
-    settings = {key: tuple(map(float, np.asarray(preprocessing[key]).ravel())) for key in ("mean", "std") if key in preprocessing}
-    path = getattr(session, "_model_path", None)
-    content = (
-        bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
-    )
-    try:
-        options = Onnx(**settings, bgr="flip_axis" in preprocessing)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise RequestError(one_line(error)) from None
-    name = Path(path).stem if path and name == type(session).__name__ else name
-    digest = digest_of(content or "a session whose file is not known")
-    return model_of(Network(session, domain, options, name), domain, options, digest)
 
 
 # What a request and a manifest say

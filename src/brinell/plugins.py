@@ -108,22 +108,7 @@ def load(kind: str, name: str) -> type[Any]:
         return cast(type[Any], plugin)
     if entries:
         return cast(type[Any], entries[0].load())
-    raise _unknown(kind, name)
-
-
-def _unknown(kind: str, name: str) -> RequestError:
-    return RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}")
-
-
-def is_built_in(kind: str, name: str) -> bool:
-    """True if a plugin comes with Brinell."""
-    return name in _built_in(kind)
-
-
-def check_name(kind: str, name: str) -> None:
-    """Refuse a name without a plugin (with the nearest name), importing nothing."""
-    if name not in names(kind):
-        raise _unknown(kind, name)
+    raise RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}")
 
 
 def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:

@@ -1,0 +1,176 @@
+"""Models that Python gives as objects: a module, a function, an estimator, a session, a pipeline, a model by MAITE's protocol.
+
+The type of an object decides, never a trial: an object that fits no type is refused in one line.
+"""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from brinell.core import bounded
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, one_line, short
+from brinell.core.maite import metadata_of
+from brinell.core.model import Model
+from brinell.core.values import as_array
+from brinell.models._content import digest_of
+from brinell.models._function import FunctionModel
+from brinell.models._maite import MaiteFunction
+from brinell.models._outputs import Output
+from brinell.models._torch_model import TorchModel
+from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
+
+FORMS = (
+    "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
+    "a model of MAITE, a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
+)
+
+
+def name_of(model: Any) -> str:
+    """Name in reports of a model without a name."""
+    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
+        return name_attribute
+    if is_pipeline(model):
+        return type(model.model).__name__
+    if is_maite(model):
+        return metadata_of(model).name
+    name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
+    return str(name).strip("<>")
+
+
+def is_maite(model: Any) -> bool:
+    """True for a model by MAITE's protocol."""
+    return callable(model) and not isinstance(model, Model) and metadata_of(model) is not None
+
+
+def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
+    """Preprocessing of a model as one value: None, a processor, or foolbox's mapping with numbers as lists."""
+    values = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    if values and preprocessing is not None:
+        raise RequestError("mean and std are given twice: by themselves, and by preprocessing; leave one of the two out")
+    if preprocessing is None and not values or is_processor(preprocessing):
+        return preprocessing
+    if not isinstance(preprocessing, Mapping | None):
+        raise RequestError(
+            f"preprocessing is of type {type(preprocessing).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a "
+            "module of transformers its processor"
+        )
+    settings = values if preprocessing is None else {str(key): value for key, value in preprocessing.items()}
+    numbers = {key: _numbers(key, settings[key]) for key in ("mean", "std") if settings.get(key) is not None}
+    if any(value.size > 1 for value in numbers.values()) and values:
+        settings["axis"] = -len(domain.shape)
+    for key in ("axis", "flip_axis"):
+        if not isinstance(settings.get(key), int | None):
+            raise RequestError(f"{key} of preprocessing is {short(settings[key])}: give a negative whole number, such as -3")
+    if settings.get("axis") is not None:
+        return settings | {key: value.ravel().tolist() for key, value in numbers.items()}
+    return settings | {key: value.item() if value.size == 1 else value.tolist() for key, value in numbers.items()}
+
+
+def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
+    numbers = as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
+    if numbers.dtype.kind not in "iuf" or not numbers.size or not np.isfinite(numbers).all():
+        raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
+    return numbers.astype(float)
+
+
+def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
+    """A model in memory over the domain of the data."""
+    kind, domain, classes = _kind(model), dataset.domain, len(dataset.classes)
+    if output is not None and kind not in ("torch module", "function"):
+        raise RequestError(
+            f"{name} is a {kind}, and output is for modules and functions, whose answers may have several parts: leave it out"
+        )
+    if preparation is not None and kind not in ("torch module", "function", "session"):
+        raise RequestError(f"{name} is a {kind}, which takes inputs as they are: leave preprocessing, mean and std out")
+    if is_processor(preparation) and kind != "torch module":
+        raise RequestError(f"a processor prepares a module of transformers, and {name} is none: give mean and std")
+    if answers == "labels" and kind in ("torch module", "model by MAITE's protocol"):
+        raise RequestError(f"{name} is a {kind}, which answers scores: for labels give a function that returns them")
+    match kind:
+        case "pipeline":
+            network, processor = unpack_pipeline(model)
+            return (
+                without_processor(network, domain, name)
+                if processor is None
+                else with_processor(network, processor, domain, name)
+            )
+        case "model by MAITE's protocol":
+            function = MaiteFunction(model, name, byte_scale=getattr(dataset, "byte_scale", None))
+            class_names = metadata_of(model).classes
+            return FunctionModel(function, domain, classes=classes, name=name, class_names=class_names, labels=False)
+        case "torch module" if is_processor(preparation):
+            return with_processor(model, preparation, domain, name)
+        case "torch module":
+            build = without_processor if hasattr(model, "main_input_name") else TorchModel
+            return build(model, domain, name=name, preprocessing=preparation, output=output, data_classes=classes or None)
+        case "session":
+            return _onnx(model, domain, name, preparation or {})
+        case "estimator":
+            return _estimator(model, domain, name, answers)
+        case "function":
+            return FunctionModel(
+                model,
+                domain,
+                classes=classes,
+                name=name,
+                user_layout=getattr(dataset, "user_layout", lambda x: x),
+                preprocessing=preparation,
+                labels=None if answers is None else answers == "labels",
+                output=output,
+            )
+    wrapped: Model = model
+    return wrapped
+
+
+def _kind(model: Any) -> str:
+    """What an object is; the first case that fits decides."""
+    for kind, fits in {
+        "pipeline": is_pipeline(model),
+        "model by MAITE's protocol": is_maite(model),
+        "torch module": isinstance(model, nn.Module),
+        "session": hasattr(model, "get_inputs") and hasattr(model, "run"),
+        "estimator": hasattr(model, "predict") and hasattr(model, "get_params"),
+        "model": isinstance(model, Model),
+        "function": callable(model) and not isinstance(model, type),
+    }.items():
+        if fits:
+            return kind
+    if isinstance(model, type):
+        raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
+    raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
+
+
+def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
+    from brinell.models.sklearn import of_estimator, process_settings
+
+    scores_of = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
+    if answers not in scores_of:
+        raise RequestError(
+            f"answers is {short(answers)}, and a classifier of scikit-learn answers probabilities, logits or labels"
+        )
+    if process_settings(estimator):  # which the model turns off
+        estimator = copy.deepcopy(estimator)
+    return of_estimator(estimator, domain, scores_of[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
+
+
+def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any]) -> Model:
+    from brinell.models.onnx import Network, Onnx, model_of
+
+    settings = {key: tuple(map(float, np.asarray(preprocessing[key]).ravel())) for key in ("mean", "std") if key in preprocessing}
+    path = getattr(session, "_model_path", None)
+    content = (
+        bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
+    )
+    try:
+        options = Onnx(**settings, bgr="flip_axis" in preprocessing)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise RequestError(one_line(error)) from None
+    name = Path(path).stem if path and name == type(session).__name__ else name
+    digest = digest_of(content or "a session whose file is not known")
+    return model_of(Network(session, domain, options, name), domain, options, digest)
