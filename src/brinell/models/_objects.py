@@ -15,7 +15,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line, short
-from brinell.core.maite import metadata_of
+from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
 from brinell.core.values import as_array
 from brinell.models._content import digest_of
@@ -37,15 +37,15 @@ def name_of(model: Any) -> str:
         return name_attribute
     if is_pipeline(model):
         return type(model.model).__name__
-    if is_maite(model):
-        return metadata_of(model).name
+    if (metadata := maite_metadata(model)) is not None:
+        return metadata.name
     name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
     return str(name).strip("<>")
 
 
-def is_maite(model: Any) -> bool:
-    """True for a model by MAITE's protocol."""
-    return callable(model) and not isinstance(model, Model) and metadata_of(model) is not None
+def maite_metadata(model: Any) -> Metadata | None:
+    """The metadata of a model by MAITE's protocol; None for any other model."""
+    return metadata_of(model) if callable(model) and not isinstance(model, Model) else None
 
 
 def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
@@ -102,8 +102,9 @@ def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str
             )
         case "model by MAITE's protocol":
             function = MaiteFunction(model, name, byte_scale=getattr(dataset, "byte_scale", None))
-            class_names = metadata_of(model).classes
-            return FunctionModel(function, domain, classes=classes, name=name, class_names=class_names, labels=False)
+            metadata = maite_metadata(model)
+            assert metadata is not None, "by its kind"
+            return FunctionModel(function, domain, classes=classes, name=name, class_names=metadata.classes, labels=False)
         case "torch module" if is_processor(preparation):
             return with_processor(model, preparation, domain, name)
         case "torch module":
@@ -132,7 +133,7 @@ def _kind(model: Any) -> str:
     """What an object is; the first case that fits decides."""
     for kind, fits in {
         "pipeline": is_pipeline(model),
-        "model by MAITE's protocol": is_maite(model),
+        "model by MAITE's protocol": maite_metadata(model) is not None,
         "torch module": isinstance(model, nn.Module),
         "session": hasattr(model, "get_inputs") and hasattr(model, "run"),
         "estimator": hasattr(model, "predict") and hasattr(model, "get_params"),

@@ -9,7 +9,7 @@ from _helpers import VECTOR, Recorder, batch_of, threat_of
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.studies.unrestricted import UnrestrictedRequest
-from brinell.studies.unrestricted.search import Settings, nearest_wrong, quantise, search, sees
+from brinell.studies.unrestricted.search import nearest_wrong, quantise, search, sees
 
 COARSE = Domain(kind="vector", shape=(2,), levels=11)
 
@@ -40,9 +40,8 @@ def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **setting
     recorder = Recorder(model, domain)
     batch = batch_of(quantise(draws(z0, y), domain), y)
     ledger = Ledger(recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
-    settings = Settings(**{"steps": 200} | settings)
-    x, z = search(ledger.oracle(), draws, name, z0, y, domain, settings)
-    success = (model(x).argmax(1) == 1) & sees(name(x), y, settings.class_probability)
+    x, z = search(ledger.oracle(), draws, name, z0, y, domain, **{"steps": 200} | settings)
+    success = (model(x).argmax(1) == 1) & sees(name(x), y, settings.get("class_probability", 0.9))
     return SimpleNamespace(x=x, z=z, success=success, steps=ledger.costs.forwards), ledger, recorder
 
 

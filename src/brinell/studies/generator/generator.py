@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from brinell.core import stored
 from brinell.core.domain import Domain
@@ -17,12 +17,10 @@ from brinell.core.errors import RequestError, one_line
 from brinell.manifest import Content, Count, DomainFacts, Listing, fault
 from brinell.store.files import write_atomically
 from brinell.studies.generator import TrainGeneratorRequest
-from brinell.studies.generator.networks import Classifier, Generator, fits
+from brinell.studies.generator.networks import Critic, Generator, fits
 
 FORMAT = 1
 """Version of the file's layout."""
-MOST = 1 << 30
-"""Bytes of the file at most."""
 
 
 class Header(Content):
@@ -48,7 +46,7 @@ class GenerativeModel:
     """A generator of inputs by class, and the auxiliary classifier that recognises the class of an input."""
 
     generator: Generator
-    classifier: Classifier
+    classifier: Critic
     header: Header
     digest: str = ""
     """Hash of the file that it was read from."""
@@ -82,7 +80,7 @@ def load(path: Path) -> GenerativeModel:
     if not path.is_file():
         raise RequestError(f"there is no generator {str(path)!r}: brinell train generator --out {path} makes one")
     try:
-        texts, arrays, content = stored.read(path, MOST)
+        texts, arrays, content = stored.read(path, 1 << 30)
         fields = json.loads(texts["brinell.generator"])
         version = fields["format"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
@@ -92,27 +90,21 @@ def load(path: Path) -> GenerativeModel:
     try:
         if problem := fault(fields, Header):
             raise ValueError(problem)
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-        return _assemble(Header.model_validate(fields), tensors, digest)
+        header, tensors = Header.model_validate(fields), {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
+            raise ValueError("it holds NaN or infinity")
+        domain, classes = Domain.from_json(header.domain.model_dump()), len(header.classes)
+        if problem := fits(domain):
+            raise ValueError(problem)
+        with torch.device("meta"):  # no more is allocated than the file holds
+            model = GenerativeModel(
+                generator=Generator(domain, classes, latent=header.latent, width=header.width),
+                classifier=Critic(domain, classes, width=header.width),
+                header=header,
+                digest=hashlib.blake2b(content, digest_size=16).hexdigest(),
+            )
+        state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+        model.networks.eval().requires_grad_(False).load_state_dict(state, assign=True)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train generator") from None
-
-
-def _assemble(header: Header, tensors: dict[str, Tensor], digest: str) -> GenerativeModel:
-    """The networks of a file, with their weights."""
-    if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
-        raise ValueError("it holds NaN or infinity")
-    domain, classes = Domain.from_json(header.domain.model_dump()), len(header.classes)
-    if problem := fits(domain):
-        raise ValueError(problem)
-    with torch.device("meta"):  # no more is allocated than the file holds
-        model = GenerativeModel(
-            generator=Generator(domain, classes, latent=header.latent, width=header.width),
-            classifier=Classifier(domain, classes, width=header.width),
-            header=header,
-            digest=digest,
-        )
-    state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
-    model.networks.eval().requires_grad_(False).load_state_dict(state, assign=True)
     return model

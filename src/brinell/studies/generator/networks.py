@@ -18,8 +18,6 @@ HALVINGS = 4
 """By how much the generator's first picture is smaller than the input on each side."""
 GAIN = 2.0
 """The largest singular value that a layer of the critic may have: half of what enters a leaky rectifier is lost in it."""
-SLOPE = 0.2
-"""Of the leaky rectifiers in the critic."""
 
 
 def fits(domain: Domain) -> str:
@@ -58,46 +56,37 @@ class Generator(nn.Module):
         return torch.sigmoid(self.draw(x)) * (high - low) + low
 
 
-class Classifier(nn.Module):
-    """The critic's trunk with its auxiliary head: (n, C, H, W) inputs to (n, classes) logits. The search uses it."""
-
-    def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
-        super().__init__()
-        channels, height, side = domain.shape
-        self.domain = domain
-        self.see1 = nn.Conv2d(channels, width, 4, stride=2, padding=1)
-        self.see2 = nn.Conv2d(width, 2 * width, 4, stride=2, padding=1)
-        self.see3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
-        self.features = 2 * width * (height // HALVINGS) * (side // HALVINGS)
-        self.name = nn.Linear(self.features, classes)
-
-    def trunk(self, x: Tensor) -> Tensor:
-        """(n, features)."""
-        low, high = self.domain.bounds(x)
-        x = (x - low) / (high - low) * 2 - 1
-        for layer in (self.see1, self.see2, self.see3):
-            x = F.leaky_relu(layer(x), SLOPE)
-        return x.flatten(1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) of inputs."""
-        logits: Tensor = self.name(self.trunk(x))
-        return logits
-
-
 class Critic(nn.Module):
-    """A `Classifier` and the head that tells drawn from real; the trunk and that head are spectrally normalised.
+    """(n, C, H, W) inputs to (n, classes) logits, which the search uses; a second head tells drawn from real.
 
-    The class head is not: it has to be as sure as the data lets it.
+    The trunk and that head are spectrally normalised. The class head is not: it has to be as sure as the data lets it.
     """
 
     def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
         super().__init__()
-        self.seen = Classifier(domain, classes, width=width)
-        self.real = nn.Linear(self.seen.features, 1)
-        self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (self.seen.see1, self.seen.see2, self.seen.see3, self.real)
+        channels, height, side = domain.shape
+        features = 2 * width * (height // HALVINGS) * (side // HALVINGS)
+        self.domain = domain
+        self.see1 = nn.Conv2d(channels, width, 4, stride=2, padding=1)
+        self.see2 = nn.Conv2d(width, 2 * width, 4, stride=2, padding=1)
+        self.see3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
+        self.name = nn.Linear(features, classes)
+        self.real = nn.Linear(features, 1)
+        self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (self.see1, self.see2, self.see3, self.real)
         self.left = [torch.ones(len(layer.weight)) for layer in self.bounded]
         """Vectors of the power iteration, which no file keeps."""
+
+    def judge(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) how real, and (n, classes) logits."""
+        low, high = self.domain.bounds(x)
+        x = (x - low) / (high - low) * 2 - 1
+        for layer in (self.see1, self.see2, self.see3):
+            x = F.leaky_relu(layer(x), 0.2)
+        return self.real(x.flatten(1))[:, 0], self.name(x.flatten(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of inputs."""
+        return self.judge(x)[1]
 
     @torch.no_grad()
     def bound(self) -> None:
@@ -109,10 +98,5 @@ class Critic(nn.Module):
         for number, layer in enumerate(self.bounded):
             matrix = layer.weight.flatten(1)
             right = F.normalize(self.left[number].to(matrix.device) @ matrix, dim=0)
-            remaining = self.left[number] = F.normalize(matrix @ right, dim=0)
-            layer.weight.div_((remaining @ matrix @ right / GAIN).clamp_min(1.0))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(n,) how real, and (n, classes) logits."""
-        features = self.seen.trunk(x)
-        return self.real(features)[:, 0], self.seen.name(features)
+            left = self.left[number] = F.normalize(matrix @ right, dim=0)
+            layer.weight.div_((left @ matrix @ right / GAIN).clamp_min(1.0))

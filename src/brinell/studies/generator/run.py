@@ -10,7 +10,6 @@ Odena, Olah & Shlens 2017, section 4, with these deviations:
 """
 
 import copy
-import math
 import time
 from collections.abc import Callable
 
@@ -26,15 +25,13 @@ from brinell.manifest import DomainFacts
 from brinell.store.files import check_safetensors_name
 from brinell.studies.generator import TrainGeneratorRequest
 from brinell.studies.generator.generator import GenerativeModel, Header, load
-from brinell.studies.generator.networks import Classifier, Critic, Generator, fits
+from brinell.studies.generator.networks import Critic, Generator, fits
 from brinell.studies.generator.result import GeneratorResult
 from brinell.studies.kit import Call, Plan
 from brinell.studies.work import open_plan
 
 REPORT_EVERY = 500
 """Steps between two messages."""
-RECOUNT = 20
-"""Batches by which the batch statistics of the mean generator are taken."""
 LATENT, RATE = 32, 1e-3
 """Length of the latent vector, and learning rate of the critic; the generator's is half of it."""
 SMALL_SIDE, WIDTHS = 16, (16, 32)
@@ -43,10 +40,7 @@ BATCH_SIZE = 64
 """Real and drawn inputs of a step, each."""
 CLASS_WEIGHT = 0.5
 """Weight of the generator's class loss relative to the adversarial loss."""
-MEAN_OVER = 0.999
-"""Decay of the mean of the generator's weights."""
-FEWEST = 20
-"""Samples that each class must have."""
+FEWEST = 20  # samples that each class must have
 
 
 def carry_out(call: Call) -> GeneratorResult:
@@ -59,9 +53,9 @@ def carry_out(call: Call) -> GeneratorResult:
         raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
-        poor = dataset.classes[int(counts.argmin())]
         raise RequestError(
-            f"class {poor!r} of {dataset.name} has {counts.min()} samples, too few to draw it from: give {FEWEST} or more of each"
+            f"class {dataset.classes[int(counts.argmin())]!r} of {dataset.name} has {counts.min()} samples, too few to draw it "
+            f"from: give {FEWEST} or more of each"
         )
     x, y = dataset.load(plan.ids.tolist()).to(plan.device), torch.from_numpy(labels).to(plan.device)
     if bool((x == x[:1]).all()):
@@ -88,7 +82,7 @@ def carry_out(call: Call) -> GeneratorResult:
 
 def train(
     x: Tensor, y: Tensor, domain: Domain, classes: int, request: TrainGeneratorRequest, note: Callable[[str], None]
-) -> tuple[Generator, Classifier, int]:
+) -> tuple[Generator, Critic, int]:
     """Train on inputs `x` (n, C, H, W) of classes `y` (n,): both networks in evaluation mode, and the number of steps."""
     width = WIDTHS[max(domain.shape[1:]) > SMALL_SIDE]
     with torch.random.fork_rng(devices=[]):
@@ -98,7 +92,7 @@ def train(
     rng = torch.Generator().manual_seed(request.seed)
     training = _Training(generator.to(x.device), critic.to(x.device), x, y, rng)
     steps = training.run(request, note)
-    return training.mean.eval(), critic.seen.eval(), steps
+    return training.mean.eval(), critic.eval(), steps
 
 
 class _Training:
@@ -107,7 +101,6 @@ class _Training:
         self.mean = copy.deepcopy(generator).requires_grad_(False)
         self.draws = torch.optim.Adam(generator.parameters(), lr=RATE / 2, betas=(0.5, 0.99))
         self.judges = torch.optim.Adam(critic.parameters(), lr=RATE, betas=(0.5, 0.99))
-        self.order = torch.empty(0, dtype=torch.int64)
 
     def run(self, request: TrainGeneratorRequest, note: Callable[[str], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
@@ -121,70 +114,63 @@ class _Training:
             for optimizer, rate in ((self.draws, RATE / 2), (self.judges, RATE)):
                 # Constant for half of the training, then down to 2 % linearly.
                 optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - min(1.0, share)) + 0.02)
-            critic, real = self._judge()
-            samples = self._draw()
+            hinge = self._judge()
+            self._draw()
             self._follow(step)
             if step % REPORT_EVERY == 0:
-                if not math.isfinite(critic):
+                if not bool(hinge.isfinite()):
                     raise ModelError(f"the training of the generator diverged: take another {option('seed')}")
-                note(
-                    f"step {step}, {seconds:.0f} s: critic's loss {critic:.2f} (2 where it cannot tell drawn from real), classes "
-                    f"named {100 * real:.0f} % of real and {100 * samples:.0f} % of drawn inputs"
-                )
+                note(f"step {step}, {seconds:.0f} s: critic's loss {float(hinge):.2f} (2 where it cannot tell drawn from real)")
         self._recount()
         return step
 
     def _rows(self) -> Tensor:
-        if len(self.order) < BATCH_SIZE:
-            self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-BATCH_SIZE // len(self.x)))
-        rows, self.order = self.order[:BATCH_SIZE], self.order[BATCH_SIZE:]
-        return rows.to(self.x.device)
+        return torch.randint(len(self.x), (BATCH_SIZE,), generator=self.rng).to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:
         return torch.randn(len(labels), LATENT, generator=self.rng).to(labels.device)
 
-    def _judge(self) -> tuple[float, float]:
-        """One step of the critic: its hinge loss, and how many classes it names."""
+    def _judge(self) -> Tensor:
+        """One step of the critic; returns its hinge loss."""
         rows = self._rows()
         x, y = self.x[rows], self.y[rows]
         with torch.no_grad():
             fake_inputs = self.generator(self._latents(y), y)
-        score, logits = self.critic(torch.cat([x, fake_inputs]))
-        real, fake = score.split(len(x))
+        score, logits = self.critic.judge(torch.cat([x, fake_inputs]))
+        real, fake = score[: len(x)], score[len(x) :]
         hinge = F.relu(1 - real).mean() + F.relu(1 + fake).mean()
         loss = hinge + F.cross_entropy(logits[: len(x)], y)
         self.judges.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.judges.step()
         self.critic.bound()
-        return float(hinge.detach()), float((logits[: len(x)].argmax(1) == y).float().mean())
+        return hinge.detach()
 
-    def _draw(self) -> float:
-        """One step of the generator; returns the share of its inputs that the critic assigns to the intended class."""
+    def _draw(self) -> None:
+        """One step of the generator."""
         y = self.y[self._rows()]
         self.critic.requires_grad_(False)
-        score, logits = self.critic(self.generator(self._latents(y), y))
+        score, logits = self.critic.judge(self.generator(self._latents(y), y))
         loss = -score.mean() + CLASS_WEIGHT * F.cross_entropy(logits, y)
         self.draws.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.draws.step()
         self.critic.requires_grad_(True)
-        return float((logits.argmax(1) == y).float().mean())
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
-        weight = 1 - min(MEAN_OVER, (1 + step) / (10 + step))
+        weight = 1 - min(0.999, (1 + step) / (10 + step))
         for mean, current in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
             mean.lerp_(current, weight)
 
     @torch.no_grad()
     def _recount(self) -> None:
-        """Batch statistics of the mean generator: plain means over some batches."""
+        """Batch statistics of the mean generator: plain means over 20 batches."""
         for part in self.mean.modules():
             if isinstance(part, nn.BatchNorm2d):
                 part.reset_running_stats()
                 part.momentum = None
         self.mean.train()
-        for _ in range(RECOUNT):
+        for _ in range(20):
             y = self.y[self._rows()]
             self.mean(self._latents(y), y)

@@ -68,9 +68,7 @@ AUC_SAMPLES = 1000
 """Samples at most by whose pairs the AUC is measured."""
 MARGIN, RATE, BATCH_SIZE = 0.2, 0.002, 128
 """Margin (alpha) of the triplet loss, in squared distance on the unit sphere; largest learning rate; samples of a batch."""
-MOST_BYTES = 10**6
-CLASSES_PER_BATCH = 16
-REPORTS = 10
+MOST_BYTES, CLASSES_PER_BATCH, REPORTS = 10**6, 16, 10
 
 
 def carry_out(call: Call) -> MetricResult:

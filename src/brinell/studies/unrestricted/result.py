@@ -35,8 +35,7 @@ SHOWN, OPEN = 80, 3
 """Examples on the page, and those that are shown before anything is unfolded."""
 FEW_CLEAR = 0.8
 """Share of clear plain samples below which the result warns about the generator."""
-SHARES = ("clear", "plain_errors", "adversarial", "contested", "searched_accuracy")
-"""Figures of a tally."""
+SHARES = ("clear", "plain_errors", "adversarial", "contested", "searched_accuracy")  # figures of a tally
 
 
 class Outcome(StrEnum):

@@ -43,11 +43,10 @@ from brinell.studies.unrestricted.result import (
     example_name,
     variants,
 )
-from brinell.studies.unrestricted.search import Settings, errs, quantise, search, sees
+from brinell.studies.unrestricted.search import errs, quantise, search, sees
 from brinell.studies.work import open_plan
 
-KEPT = (Outcome.GENERALISATION, *ERRORS)
-"""Outcomes whose inputs are kept."""
+KEPT = (Outcome.GENERALISATION, *ERRORS)  # outcomes whose inputs are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +155,7 @@ class _Attack:
     def _search(self, model: Model, variant: str, noise: float, start: Drawing, arrays: dict[str, Array]) -> Answers:
         """Search from plain samples that are clear and correctly classified, behind a ledger without a norm ball."""
         y, request, domain = start.y, self.request, self.plan.dataset.domain
-        settings = Settings(steps=request.steps, noise=noise, class_probability=request.class_probability)
+        settings: dict[str, Any] = {"steps": request.steps, "noise": noise, "class_probability": request.class_probability}
         low, high = domain.bounds(start.x)
         ledger = Ledger(
             model,
@@ -166,7 +165,7 @@ class _Attack:
             minimal=True,
             on_pass=self.call.progress.count_passes,
         )
-        x, z = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, settings)
+        x, z = search(ledger.oracle(), self.generator, self.classifier, start.z, y, domain, **settings)
         logits, (witnesses, aux_agrees, clear) = predict(model, x, request.batch_size), self._ask_witnesses(x, y)
         success = errs(logits, y, x) & aux_agrees
         outcome = _outcomes(~success, Outcome.SURVIVED, clear, Outcome.FOOLED, Outcome.CONTESTED)

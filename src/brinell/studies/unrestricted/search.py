@@ -20,7 +20,6 @@ term is the form of the authors' code. Without noise there is no tau. Untargeted
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -32,24 +31,6 @@ from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
 
 BETAS = (0.9, 0.99)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a search."""
-
-    steps: int
-    """Most gradient steps."""
-    noise: float = 0.0
-    """Largest change of a value by added noise."""
-    class_probability: float = 0.9
-    """Least probability that the auxiliary classifier must give the intended class."""
-    rate: float = 0.05
-    """The size of a step, in standard deviations of the latent."""
-    radius: float = 0.1
-    """Change of a latent value that costs no penalty."""
-    penalty: float = 1.0
-    """Weight l1 of the penalty on latents beyond the radius."""
 
 
 def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
@@ -70,7 +51,13 @@ def search(
     z0: Tensor,
     y: Tensor,
     domain: Domain,
-    settings: Settings,
+    *,
+    steps: int,
+    noise: float = 0.0,
+    class_probability: float = 0.9,
+    rate: float = 0.05,
+    radius: float = 0.1,
+    penalty: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Search from each latent until the model errs and the auxiliary classifier sees the intended class.
 
@@ -81,26 +68,31 @@ def search(
         z0: (n, latent) starting points.
         y: (n,) int64 intended classes.
         domain: the input domain.
-        settings: the settings of the search.
+        steps: most gradient steps.
+        noise: largest change of a value by added noise.
+        class_probability: least probability that the auxiliary classifier must give the intended class.
+        rate: the size of a step, in standard deviations of the latent.
+        radius: change of a latent value that costs no penalty.
+        penalty: weight l1 of the penalty on latents beyond the radius.
 
     Returns:
         The last input of each search (n, *shape), which is its first success if it has one, and its latent (n, latent).
     """
     active, last_x, last_z = torch.arange(len(y), device=y.device), z0.new_zeros(len(y), *domain.shape), z0.clone()
     leaves = [z0.clone().requires_grad_()]
-    if settings.noise:
+    if noise:
         leaves.append(torch.zeros_like(last_x).requires_grad_())
-    optimizer = torch.optim.Adam(leaves, lr=settings.rate, betas=BETAS)  # each value by itself: no result depends on the batch
-    for _ in range(settings.steps):
+    optimizer = torch.optim.Adam(leaves, lr=rate, betas=BETAS)  # each value by itself: no result depends on the batch
+    for _ in range(steps):
         with torch.enable_grad():
-            z, *noise = (leaf[active] for leaf in leaves)
+            z, *change = (leaf[active] for leaf in leaves)
             x = generator(z, y[active])
-            x = quantise(x + settings.noise * torch.tanh(noise[0]) if noise else x, domain)
+            x = quantise(x + noise * torch.tanh(change[0]) if change else x, domain)
             aux_logits = classifier(x)
-            excess = (z - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
-            loss = (cross_entropy(aux_logits, y[active]) + settings.penalty * excess).sum()
+            excess = (z - z0[active]).square().sub(radius**2).clamp_min(0).mean(1)
+            loss = (cross_entropy(aux_logits, y[active]) + penalty * excess).sum()
         answer = oracle.gradient(active, x.detach(), nearest_wrong)
-        finished = errs(answer.logits, y[active], x.detach()) & sees(aux_logits.detach(), y[active], settings.class_probability)
+        finished = errs(answer.logits, y[active], x.detach()) & sees(aux_logits.detach(), y[active], class_probability)
         last_x[active], last_z[active] = x.detach(), z.detach()
         optimizer.zero_grad()
         torch.autograd.backward([loss, x], [torch.ones_like(loss), -answer.grad], inputs=leaves)
