@@ -107,10 +107,6 @@ def contests(steps: int, searches: int, our_steps: int) -> dict[str, Contest]:
     )  # fmt: skip
     deepfool = library("df", steps=50), foolbox("L2DeepFoolAttack", steps=50), art("DeepFool", max_iter=50)
     deepfool_linf = library("df", steps=50, norm=float("inf")), foolbox("LinfDeepFoolAttack", steps=50)
-    ead = {
-        "foolbox": foolbox("EADAttack", decision_rule="L1", regularization=0.001, steps=steps, **binary),
-        "art": art("ElasticNet", max_iter=steps, decision_rule="L1", **binary),
-    }
     large = library("apgd", use_large_reps=True, **apgd)
     return {
         "cw": Contest("l2", "cw", searching, dict(zip(names, cw, strict=False))),
@@ -119,7 +115,6 @@ def contests(steps: int, searches: int, our_steps: int) -> dict[str, Contest]:
         ),
         "deepfool": Contest("l2", "deepfool", {}, dict(zip(names, deepfool, strict=False))),
         "deepfool-linf": Contest("linf", "deepfool", {}, dict(zip(names, deepfool_linf, strict=False))),
-        "ead": Contest("l1", "ead", searching, ead),
         "apgd-l1": Contest("l1", "apgd", ours, {names[0]: library("apgd", **apgd), f"{names[0]}, from 3 eps": large}),
     }
 
@@ -222,7 +217,7 @@ def compare(name: str, contest: Contest, subject: str, options: Namespace, table
 
 def main() -> None:
     """Every attack on every network."""
-    attacks = ["cw", "ddn", "deepfool", "deepfool-linf", "ead", "apgd-l1"]
+    attacks = ["cw", "ddn", "deepfool", "deepfool-linf", "apgd-l1"]
     subjects = ["lenet5_clean", "cnn4_pgd", "resnet20", "resnet4b"]
     counts = {"samples": 50, "steps": 100, "searches": 9, "our_steps": 0}
     checkouts = {name: "" for name in PACKAGES}

@@ -16,7 +16,6 @@ IMAGE, SIGNAL = Domain(kind="image", shape=(2, 5, 6)), Domain(kind="signal", sha
 SHORT = {
     "boundary-walk": {"steps": 2, "restarts": 2},
     "cw": {"steps": 4, "searches": 3},
-    "ead": {"steps": 4, "searches": 3},
     "hop-skip-jump": {"steps": 2, "samples": 6},
     "pgd-estimated": {"steps": 3, "pairs": 2},
     "rlab": {"steps": "12", "draws": "1"},

@@ -17,7 +17,6 @@ SHORTER = {
     "fmn": {"steps": 10},
     "ddn": {"steps": 60, "init_norm": 0.2},
     "cw": {"steps": 30, "searches": 5, "step_size": 0.003, "init_c": 0.03},
-    "ead": {"steps": 80, "searches": 10, "step_size": 0.001, "beta": 0.01},
     "square": {"steps": 40},
     "simba": {"steps": 40},
     "pgd-estimated": {"steps": 12, "pairs": 2},
@@ -26,12 +25,11 @@ SHORTER = {
     "ray-s": {"steps": 40},
 }
 SLOW = {
-    *("cw", "ddn", "ead", "hop-skip-jump", "pgd-estimated", "ray-s", "rlab", "simba", "sparse-rs", "square"),
+    *("cw", "ddn", "hop-skip-jump", "pgd-estimated", "ray-s", "rlab", "simba", "sparse-rs", "square"),
 }
 """Attacks whose whole checks take more than half a second; on images alone, in one distance, they are always made."""
 ON_IMAGES = SHORTER | {
     "cw": {"steps": 30, "searches": 5, "step_size": 0.003, "init_c": 0.1},
-    "ead": {"steps": 30, "searches": 4, "step_size": 0.003, "init_c": 3.0, "beta": 0.01},
 }
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),

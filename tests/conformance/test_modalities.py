@@ -26,7 +26,6 @@ SHORT = {
     "ray-s": {"steps": 10},
     "pgd-estimated": {"steps": 6, "pairs": 3},
     "cw": {"steps": 8, "searches": 2, "step_size": 0.1, "init_c": 1.0},
-    "ead": {"steps": 8, "searches": 2, "step_size": 0.1, "init_c": 1.0},
     "square": {"steps": 12},
     "simba": {"steps": 10},
     "sparse-rs": {"steps": 10},

@@ -1,7 +1,6 @@
 """Helpers that several attacks share: common declarations, selection of active samples, the criterion, and searches."""
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -11,9 +10,6 @@ from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, O
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import Checked
-
-FALLS = 0.9999
-"""An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
 
 
 class EveryKind(Checked):
@@ -68,16 +64,3 @@ def noise_squares(domain: Domain, rng: Streams, trial: int, reference: Tensor) -
 def cosine(first: float, last: float, share: float) -> float:
     """Cosine annealing (Loshchilov & Hutter 2017): from `first` at share 0 to `last` at 1."""
     return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
-
-
-def search_c(run: Callable[[Tensor], Tensor], c: Tensor, searches: int) -> None:
-    """Try a weight c (n,) per sample `searches` times: tenfold until `run(c)` (n,) bool is a success, then bisected.
-
-    Carlini & Wagner 2017, Towards evaluating the robustness of neural networks, section VI.A: the smallest c that succeeds leads
-    to the closest adversarial inputs.
-    """
-    lower, upper = torch.zeros_like(c), torch.full_like(c, torch.inf)
-    for _ in range(searches):
-        success = run(c)
-        lower, upper = torch.where(success, lower, c), torch.where(success, c, upper)
-        c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import FALLS, EveryKind, adversarial, search_c, select_rows
+from brinell.attacks._shared import EveryKind, adversarial, select_rows
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
@@ -28,6 +28,8 @@ from brinell.core.settings import Count, Positive
 INSIDE = 1 - 1e-6
 """Clean values are moved to this share of their way from the middle of the bounds, as in the authors' code: at the bounds
 themselves tanh has no inverse."""
+FALLS = 0.9999
+"""An objective falls if it is at most this share of what it was a tenth of the steps earlier, as in the authors' code."""
 BETA = (0.9, 0.999)
 """Adam: how slowly the means of the gradients and of their squares forget."""
 
@@ -57,8 +59,12 @@ class CW(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """One run of Adam for each c, all from the clean inputs."""
-        clean = oracle.gradient(batch.ids, batch.x)
-        search_c(lambda c: self._run(oracle, batch, threat, clean, c), torch.full_like(threat.eps, self.init_c), self.searches)
+        clean, c = oracle.gradient(batch.ids, batch.x), torch.full_like(threat.eps, self.init_c)
+        lower, upper = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        for _ in range(self.searches):
+            success = self._run(oracle, batch, threat, clean, c)
+            lower, upper = torch.where(success, lower, c), torch.where(success, c, upper)
+            c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, clean: Gradient, c: Tensor) -> Tensor:
         """(n,) bool: which samples were fooled, at any distance, while their c (n,) was tried."""

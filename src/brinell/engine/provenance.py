@@ -80,13 +80,8 @@ def revision() -> str | None:
     """Git revision of this code, with `+dirty` for uncommitted changes; None outside a checkout."""
     folder = Path(__file__).parent
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        words = ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"]
+        answer = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=10)
         tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=folder, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
