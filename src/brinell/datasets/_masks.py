@@ -16,7 +16,7 @@ MOST = IGNORED
 
 def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: str) -> tuple[str, ...]:
     """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the classes."""
-    largest = -1
+    largest, present = -1, set[int]()
     for number, mask in enumerate(masks):
         if mask.dtype.kind not in "biu":
             raise RequestError(
@@ -29,6 +29,7 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
                 f"mask {number} of {subject} holds {classes[0]} to {classes[-1]}: classes are 0 to 254, 255 for none"
             )
         largest = max(largest, int(classes[-1]) if len(classes) else -1)
+        present |= set(classes.tolist())
         if names is not None and largest >= len(names):
             raise RequestError(
                 f"mask {number} of {subject} holds the class {largest}, and names are given for 0 to {len(names) - 1}: name "
@@ -40,6 +41,11 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
         raise RequestError(
             f"the masks of {subject} hold 0 and {IGNORED} alone, and {IGNORED} marks pixels that no figure counts: write 1 in "
             f"place of {IGNORED} if it is a class"
+        )
+    if len(present) == 1:
+        raise RequestError(
+            f"all masks of {subject} hold the class {present.pop()} alone, so that nothing shows whether a model tells classes "
+            "apart: give masks of several classes"
         )
     if names is None:
         return tuple(map(str, range(largest + 1)))

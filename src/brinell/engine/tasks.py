@@ -17,15 +17,16 @@ from torch import Tensor
 
 from brinell.core import data, losses
 from brinell.core.boxes import ERRORS, FALSE, LEAST, Detections, Objects, judge
+from brinell.core.checks import Code
 from brinell.core.contracts import Dataset
 from brinell.core.detection import BoxCriterion, BoxForm, Error, Scene
 from brinell.core.errors import RequestError, option
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
-from brinell.core.segmentation import ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, confusion
-from brinell.models._detections import UNSUPPRESSED, box_form
-from brinell.models._maps import MapModel, holds_probabilities
+from brinell.core.segmentation import IGNORED, ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, confusion
+from brinell.models._detections import UNSUPPRESSED, box_form, mistakes_of_boxes
+from brinell.models._maps import MapModel, holds_probabilities, mistakes_of_maps
 
 SEA = "sea"
 """The cascade of four losses, the usual attack on maps."""
@@ -90,13 +91,21 @@ class Task(ABC):
         low, high = self.dataset.domain.bounds(x)
         return {"picture": ((x - low) / (high - low) * 255).round()}
 
-    def checks(self, sample: Sequence[int]) -> list[dict[str, Any]]:
-        """Checks of the model on one sample; one that fails says that attacks by gradients may find less than there is."""
+    @abstractmethod
+    def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
+        """What explains that answers to clean inputs of these samples are wrong."""
+
+    def checks(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Checks of the model: whether a mistake explains its answers to samples, and whether its gradient leads on the first."""
         with self.model.info.session(self.device):
-            if self.model.access < Access.GRADIENTS:
-                return []
-            x, smooth = self.dataset.load(sample).to(self.device), self.smooth(sample)
-            return [check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x)]
+            x = self.dataset.load(ids).to(self.device)
+            mistakes = self.mistakes(self.ask(x, 1), ids)
+            text = "; or ".join(mistakes) or f"no mistake explains the answers to {len(ids)} clean pictures"
+            found = [{"code": Code.CLEAN, "passed": not mistakes, "text": f"without an attack {text}" if mistakes else text}]
+            if self.model.access == Access.GRADIENTS:
+                smooth = self.smooth(ids[:1])
+                found.append(check_gradient(lambda inputs: smooth(self.model.predict(inputs)), x[:1]))
+            return found
 
     def truth(self, ids: Sequence[int]) -> Any:
         """The masks or the objects of some samples."""
@@ -203,9 +212,12 @@ class MapTask(Task):
         before, after = (predicted_classes(self._maps(self.ask(inputs, batch_size))) for inputs in (x, strongest))
         return super().views(x, strongest, ids, batch_size) | {"mask": self._masks(ids), "before": before, "after": after}
 
-    def checks(self, sample: Sequence[int]) -> list[dict[str, Any]]:
+    def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
+        return mistakes_of_maps(predicted_classes(self._maps(answers)), self._masks(ids), self.model.output.classes)
+
+    def checks(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         with self.model.info.session(self.device):
-            ordered = self._maps(self.ask(self.dataset.load(sample).to(self.device), 1)).sort(1).values
+            ordered = self._maps(self.ask(self.dataset.load(ids[:1]).to(self.device), 1)).sort(1).values
         level = ordered.shape[1] == 2 or bool((ordered[:, 0] == ordered[:, -2]).all())
         alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
         text = "the model answers scores for each pixel"
@@ -214,7 +226,7 @@ class MapTask(Task):
                 "the model answers the class of each pixel alone (argmax): neither gradients nor scores lead an attack; return "
                 "logits"
             )
-        return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(sample)]
+        return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(ids)]
 
 
 def pixel_columns(counts: Tensor) -> dict[str, Any]:
@@ -237,9 +249,13 @@ def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch
     full = MapModel(model)
     classes = len(dataset.classes)
     if full.output.classes < classes:
+        assert dataset.info.truth is not None
+        values = np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK))))
+        values = values[values != IGNORED]
+        renumber = f", or number {', '.join(map(str, values))} from 0" if len(values) <= full.output.classes else ""
         raise RequestError(
             f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
-            "this data"
+            f"this data{renumber}"
         )
     with model.info.session(device):
         return MapModel(model, probabilities=holds_probabilities(model, dataset.load(first).to(device)))
@@ -297,6 +313,9 @@ class BoxTask(Task):
     def columns(self, answers: Tensor, ids: Sequence[int], *, truth: bool = False) -> dict[str, Any]:
         return object_columns(self.form.decode(answers, LEAST), self.truth(ids), self.shown, truth=truth)
 
+    def mistakes(self, answers: Tensor, ids: Sequence[int]) -> list[str]:
+        return mistakes_of_boxes(self.form.unflatten(answers), self.form, self.truth(ids), self.shown)
+
     def smooth(self, ids: Sequence[int]) -> Callable[[Tensor], Tensor]:
         criterion = self.criterion(ids, "missed" if self.truth(ids)[0].count else "false")
         return lambda answers: criterion.loss(torch.zeros_like, answers, torch.zeros(1, device=answers.device))
@@ -338,8 +357,12 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
         )
     if form.classes != len(dataset.classes):
         raise RequestError(
-            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: choose the "
-            "model of this data"
+            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: "
+            + (
+                "leave out its class for the background, or multiply the scores by the column of objectness and leave that out"
+                if form.classes == len(dataset.classes) + 1
+                else "choose the model of this data"
+            )
         )
     with model.info.session(device), torch.no_grad():
         answer = model.predict(dataset.load(first).to(device))

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brinell.core.boxes import MOST
+from brinell.core.boxes import HIT, MOST, Objects, judge
 from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
 from brinell.core.user_files import hash_code, import_file, path_hint
+from brinell.models._maps import explain
 
 KEYS = ("boxes", "scores", "labels")
 """The entries of torchvision's answer for one picture."""
@@ -18,6 +19,8 @@ ROUNDING = 1e-3
 """By how much a score may leave 0 to 1."""
 MOST_TURNED = 0.05
 """Share of the candidates whose corners may be in the wrong order."""
+FAINT, FEWEST = 0.05, 3
+"""A score above which a faint detector shows its boxes, and the fewest objects by which a mistake is told."""
 UNSUPPRESSED = 1.0
 """The limit of overlap of a model whose boxes passed its own suppression: nothing more is dropped."""
 
@@ -106,7 +109,8 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
     if float(turned) > MOST_TURNED:
         raise RequestError(
             f"{name} answers boxes of which {100 * float(turned):.0f} % are no corners x0, y0, x1, y1, since x1 < x0 or "
-            "y1 < y0: if they are centre and sides, return centre - sides / 2 and centre + sides / 2"
+            "y1 < y0: if they are centre and sides, return centre - sides / 2 and centre + sides / 2; if a corner and sides, "
+            "return x, y, x + width, y + height"
         )
     if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
@@ -129,3 +133,29 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
         raise RequestError(
             f"the decode function of {name} fails on {tuple(raw.shape)} ({type(error).__name__}: {one_line(error)})"
         ) from None
+
+
+def mistakes_of_boxes(candidates: Tensor, form: BoxForm, objects: Sequence[Objects], shown: float) -> list[str]:
+    """What explains candidates (n, K, 4 + C) that miss the objects: changes by which their boxes find far more."""
+    first, second, scores = candidates[..., :2], candidates[..., 2:4], candidates[..., 4:]
+    corners, count = candidates[..., :4], sum(picture.count for picture in objects)
+    less, more = scores.roll(-1, -1), scores.roll(1, -1)
+    changes = [
+        (corners, scores, shown, "", ""),
+        (
+            *(torch.cat((first - second / 2, first + second / 2), -1), scores, shown, "as centre and sides"),
+            "return centre - sides / 2 and centre + sides / 2",
+        ),
+        (torch.cat((first, first + second), -1), scores, shown, "as a corner and sides", "return x, y, x + width, y + height"),
+        (corners[..., [1, 0, 3, 2]], scores, shown, "with x and y exchanged", "return x before y"),
+        (corners, less, shown, "with the class minus 1", "leave out its first class, a background, or count labels from 1"),
+        (corners, more, shown, "with the class plus 1", "count the labels of the data from 0"),
+        (corners, scores, FAINT, f"at scores above {FAINT}", f"end the criterion with @{FAINT}, such as missed@{FAINT}"),
+    ]
+    shares = []
+    for boxes, of_class, least, _, _ in changes if count >= FEWEST else ():
+        found = form.decode(torch.cat((boxes, of_class), -1).flatten(1), least)
+        outcomes = [judge(*pair).objects for pair in zip(found, objects, strict=True)]
+        shares.append(sum(int((outcome == HIT).sum()) for outcome in outcomes) / count)
+    mended = [(share, *change[3:]) for share, change in zip(shares[1:], changes[1:], strict=False)]
+    return explain(shares[0] if shares else 1.0, mended, "objects")

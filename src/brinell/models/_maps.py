@@ -1,4 +1,6 @@
-"""Models that answer maps: enlargement to the size of the input, and logits in place of probabilities."""
+"""Models that answer maps: enlargement to the size of the input, logits in place of probabilities, and mistakes of maps."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -6,7 +8,11 @@ from torch.nn import functional
 
 from brinell.core.errors import RequestError
 from brinell.core.model import MapOutput, Model
+from brinell.core.segmentation import IGNORED, confusion
 from brinell.models._answers import SUM, Converted, logits_of_probabilities
+
+LEAST, MOST, ALIKE = 0.4, 0.75, 0.03
+"""Least share that is right with a mistake mended, largest without, and the difference up to which two mistakes are named."""
 
 
 class MapModel(Converted):
@@ -56,3 +62,43 @@ def holds_probabilities(model: Model, x: Tensor) -> bool:
     with torch.no_grad():
         maps = model.predict(x).reshape(len(x), *output.shape)
     return bool((maps >= 0).all()) and bool(((maps.double().sum(1) - 1).abs() < SUM).all())
+
+
+def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str]:
+    """What explains predicted classes (n, h, w) that are not those of the masks: changes by which far more are right."""
+    from scipy.optimize import linear_sum_assignment  # which takes longer than most checks
+
+    valid = masks != IGNORED
+    if not bool(valid.any()):
+        return []
+    answers, true = predicted[valid], masks[valid]
+    if len(true.unique()) > 1 and len(answers.unique()) == 1:
+        return [f"it answers class {int(answers[0])} in every pixel"]
+    changes = [
+        (answers - 1, "with its class minus 1", "add 1 to the masks, or return logits[:, 1:] if its first class is a background"),
+        (answers + 1, "with its class plus 1", "take 1 from the masks, and write 255 where they hold 0"),
+    ]
+    if predicted.shape[1] == predicted.shape[2]:
+        changes.append((predicted.transpose(1, 2)[valid], "with height and width exchanged", "return logits.transpose(2, 3)"))
+    mended = [(float((answer == true).double().mean()), words, line) for answer, words, line in changes]
+    labels, places = linear_sum_assignment(confusion(predicted, masks, classes).sum(0).cpu().numpy(), maximize=True)
+    order = torch.as_tensor(labels[places.argsort()], device=true.device)
+    if (share := float((order[answers] == true).double().mean())) > max(mended)[
+        0
+    ] + ALIKE:  # rare classes alone are matched better than by a shift
+        swaps = [f"{answer} is {label}" for answer, label in enumerate(order.tolist()) if answer != label and label in true]
+        words = f"with its classes in another order ({', '.join(swaps)})"
+        mended.append((share, words, "return its logits in that of the data"))
+    return explain(float((answers == true).double().mean()), mended, "pixels")
+
+
+def explain(plain: float, mended: Sequence[tuple[float, str, str]], units: str) -> list[str]:
+    """The changes (share that is right with it, its words, what to do) that explain a share that is right, at most two."""
+    best = max((share for share, _, _ in mended), default=0.0)
+    if best < LEAST or not (plain <= best / 2 or (plain <= MOST and 1 - best <= (1 - plain) / 3)):
+        return []
+    return [
+        f"{100 * plain:.0f} % of the {units} are right, and {100 * share:.0f} % {words}: {line}"
+        for share, words, line in mended
+        if share >= best - ALIKE
+    ][:2]

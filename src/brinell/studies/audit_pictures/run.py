@@ -44,6 +44,8 @@ BUDGETS = {"linf": "1/255,2/255,4/255,8/255", "l2": "0.25,0.5,1"}
 """Budgets if nobody names any."""
 FAST = ("fast",)
 """The attack of an audit if nobody names one: here the usual one of the task."""
+LOOKED_AT = 8
+"""Pictures whose clean answers are looked at for mistakes."""
 LOSSES, SEA_STEPS = ("masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical"), "25"
 """The losses of `sea`, and the steps of each if it names no number."""
 OF_CLASSES = ("surrogate", "targeted", "reject_class", "precision")
@@ -90,7 +92,7 @@ def make_plan(call: Call) -> PicturesPlan:
         eps_text=list(opened.texts),
         names=[names[sample] for sample in plan.ids.tolist()],
     )
-    return replace(opened, about={"checks": task.checks(plan.ids[:1].tolist())}, facts=facts)
+    return replace(opened, about={"checks": task.checks(plan.ids[:LOOKED_AT].tolist())}, facts=facts)
 
 
 def plan_attack(
