@@ -68,6 +68,14 @@ def parse(text: str) -> Spec:
     return Spec(head, path, options)
 
 
+def with_options(text: str, options: Mapping[str, str | None]) -> str:
+    """A plugin's text with these options in place of those of the same names; None takes one away."""
+    body, _, query = text.partition("?")
+    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in options]
+    pairs = [*kept, *(f"{name}={value}" for name, value in options.items() if value is not None)]
+    return f"{body}?{'&'.join(pairs)}" if pairs else body
+
+
 def names(kind: str) -> list[str]:
     """Sorted names of all plugins of a kind, importing none of them."""
     return sorted(_built_in(kind) | {entry.name for entry in _installed(kind)})

@@ -25,7 +25,6 @@ class TallyRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="tally",
     request=TallyRequest,
     rows="result:Predictions",

@@ -103,8 +103,8 @@ class Study:
     A study named `VERB pictures` takes the same request as VERB, for data with masks or boxes.
     """
 
-    package: str
-    """The package of the study: `__name__` of the module that holds the record."""
+    package: str = ""
+    """The package of the study. Default: the module that holds the request."""
     verb: str
     """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens. A verb of
     two words is a command of a group, or has none: it is a folder that the command of the first word writes."""
@@ -140,7 +140,8 @@ class Study:
     def __post_init__(self) -> None:
         kit = self.rows is not None
         run = self.run or (f"{WORK}:carry_out" if kit else "run:carry_out")
-        for name, value in {"run": run, "resume": kit if self.resume is None else self.resume}.items():
+        package, resume = self.package or self.request.__module__, kit if self.resume is None else self.resume
+        for name, value in {"run": run, "resume": resume, "package": package}.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
     def function(self, name: str) -> Any:
@@ -305,10 +306,6 @@ class Call:
         """The models that were given in memory; none for specs."""
         return self.objects.get(setting, ())
 
-    def model(self, setting: str = "model") -> "Model | None":
-        """The one model that was given in memory; None for a spec."""
-        return next(iter(self.models(setting)), None)
-
     def folder(self, data: str, purpose: str = "") -> Path:
         """The output folder: the requested one, or a new one named after the data and the verb."""
         path = self.out
@@ -349,15 +346,10 @@ def fresh_folder(data: str, purpose: str) -> Path:
     return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())
 
 
-def repetition_of(request: BaseRequest, study: Study) -> str:
-    """How to repeat a request that was validated, whatever its folder says of it."""
-    if IN_MEMORY in request.model_dump_json():
-        return f"brinell.{study.name}(...) in Python, with the same objects"
-    return command_of(request, study)
-
-
 def command_of(request: BaseRequest, study: Study) -> str:
     """The command line that repeats a request: every setting that differs from its default."""
+    if IN_MEMORY in request.model_dump_json():
+        return f"brinell.{study.name}(...) in Python, with the same objects"
     arguments, positional = ["brinell", study.command], []
     for key, model_field in type(request).model_fields.items():
         value = getattr(request, key)

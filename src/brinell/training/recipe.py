@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
+from brinell.core.contracts import BringsData, Defence, Distance, Distortion, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError, option
+from brinell.core.model import Access
 from brinell.core.oracle import Batch
 from brinell.distortions._shared import suite_of
 from brinell.rlab.distort import variants
@@ -145,22 +146,28 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
     if distortions := defence.distortions:  # type: ignore[attr-defined]
         variants(distortions, domain)  # refuses those that do not know such inputs
         return defence
-    all_distortions = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
-    calibrated = [distortion for distortion in all_distortions if suite_of(distortion) == "calibrated"]
-    fitting_distortions = tuple(
-        distortion for distortion in calibrated if domain.kind in distortion.domains and distortion.access < 3
-    )
-    if not fitting_distortions:
+    if not (fitting := fitting_distortions(domain)):
         raise RequestError(f"no distortion is known for {domain.kind} data: choose another {option('recipe')}")
-    return replace(defence, distortions=fitting_distortions)  # type: ignore[type-var]
+    return replace(defence, distortions=tuple(fitting.values()))  # type: ignore[type-var]
+
+
+def fitting_distortions(domain: Domain) -> dict[str, Distortion]:
+    """The calibrated distortions of inputs of a domain by name, without those that follow gradients of a model."""
+    distortions = {name: plugins.build("distortion", name, {}) for name in plugins.names("distortion")}
+    return {
+        name: distortion
+        for name, distortion in distortions.items()
+        if suite_of(distortion) == "calibrated" and domain.kind in distortion.domains and distortion.access < Access.GRADIENTS
+    }
 
 
 @contextmanager
 def frozen_buffers(module: nn.Module) -> Iterator[None]:
     """Within the context no buffer of the network changes, such as the statistics of batch norm."""
-    parts = module.modules()
     before = [
-        (part, name, buffer, buffer.detach().clone()) for part in parts for name, buffer in part.named_buffers(recurse=False)
+        (part, name, buffer, buffer.detach().clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
     ]
     try:
         yield

@@ -84,14 +84,7 @@ def train_surrogates(
             trained,
             samples,
             [samples],
-            Checker(
-                x=x[:CHECKED],
-                y=test.labels[:CHECKED],
-                distance=distance,
-                domain=domain,
-                batch_size=batch_size,
-                seed=seed,
-            ),
+            Checker(x=x[:CHECKED], y=test.labels[:CHECKED], distance=distance, domain=domain, batch_size=batch_size, seed=seed),
             Recipe.of("plain").fit(domain, distance),
             distance,
             Settings(

@@ -59,7 +59,6 @@ class TrainAgentRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="train agent",
     request=TrainAgentRequest,
     result="result:AgentResult",

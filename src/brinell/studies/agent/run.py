@@ -64,24 +64,13 @@ def carry_out(call: Call) -> AgentResult:
 def _audit_command(call: Call) -> str:
     """A command that audits with the policy; where the data has a split for tests, on that."""
     request = call.request
-    words = [] if call.dataset(truth=True) is not None else ["--data", test_split(request.data)]
-    words += [] if call.model() is not None else ["--model", request.model]
-    words += ["--norm", request.norm, "--eps", request.eps, "--attack", spec_with(request.attack, policy=str(call.file()))]
+    trained_on = plugins.parse(request.data).options.get("split")
+    data = plugins.with_options(request.data, {"split": None}) if trained_on == "train" else request.data
+    words = [] if call.dataset(truth=True) is not None else ["--data", data]
+    words += [] if call.models() else ["--model", request.model]
+    attack = plugins.with_options(request.attack, {"policy": str(call.file())})
+    words += ["--norm", request.norm, "--eps", request.eps, "--attack", attack]
     return shlex.join(["brinell", "audit", *words])
-
-
-def test_split(spec: str) -> str:
-    """The spec of the data without `split=train`; unchanged where it does not name that split."""
-    body, mark, query = spec.partition("?")
-    pairs = [pair for pair in query.split("&") if mark and pair != "split=train"]
-    return f"{body}?{'&'.join(pairs)}" if pairs else body
-
-
-def spec_with(spec: str, **options: str) -> str:
-    """A spec with these options in place of those of the same names."""
-    body, mark, query = spec.partition("?")
-    pairs = [pair for pair in query.split("&") if mark and pair.partition("=")[0] not in options]
-    return f"{body}?{'&'.join([*pairs, *(f'{name}={value}' for name, value in options.items())])}"
 
 
 def _request_of(agent: Agent) -> dict[str, Any]:

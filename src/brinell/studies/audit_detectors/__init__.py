@@ -37,7 +37,6 @@ class DetectorsRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="audit detectors",
     request=DetectorsRequest,
     rows="result:Scores",

@@ -47,7 +47,6 @@ class BenchmarkRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="benchmark",
     request=BenchmarkRequest,
     rows="rows:Samples",

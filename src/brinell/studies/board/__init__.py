@@ -24,7 +24,6 @@ class BoardRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="board",
     request=BoardRequest,
     result="result:BoardResult",

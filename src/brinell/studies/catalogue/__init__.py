@@ -12,7 +12,6 @@ class PluginsRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="plugins",
     request=PluginsRequest,
     result="run:PluginsResult",

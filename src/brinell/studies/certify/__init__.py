@@ -78,7 +78,6 @@ class CertifyRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="certify",
     request=CertifyRequest,
     run="run:carry_out",

@@ -20,7 +20,6 @@ class ClaimRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="claim",
     request=ClaimRequest,
     result="result:ClaimResult",

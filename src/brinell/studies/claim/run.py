@@ -22,7 +22,7 @@ from brinell.store.run import Run
 from brinell.studies import register
 from brinell.studies.claim import ClaimRequest
 from brinell.studies.claim.result import BADGE, CARD, JSON, ClaimResult, summarise
-from brinell.studies.kit import Call, repetition_of
+from brinell.studies.kit import Call, command_of
 
 
 class SourceFacts(Content, extra="forbid"):
@@ -90,7 +90,7 @@ def open_result(folder: Path, place: Path | None = None) -> ClaimResult:
     (source,) = sources(place or folder, manifest)
     run, result, position = _figures(request, source)
     settings = parse_request(register.load("audit").request, dict(run.manifest["request"]))
-    repeat = repetition_of(settings, register.load("audit"))
+    repeat = command_of(settings, register.load("audit"))
     return summarise(str(folder), request, run.manifest, result, position, manifest["source"]["manifest"], repeat)
 
 

@@ -45,7 +45,6 @@ class CompareRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="compare",
     request=CompareRequest,
     result="result:Comparison",

@@ -32,7 +32,6 @@ class CorruptRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="corrupt",
     request=CorruptRequest,
     rows="result:Answers",

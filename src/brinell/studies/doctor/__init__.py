@@ -12,7 +12,6 @@ class DoctorRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="doctor",
     request=DoctorRequest,
     result="run:DoctorResult",

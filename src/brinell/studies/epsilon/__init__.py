@@ -45,7 +45,6 @@ class EpsilonRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="epsilon",
     request=EpsilonRequest,
     rows="result:Distances",

@@ -38,7 +38,6 @@ class ExplainRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="explain",
     request=ExplainRequest,
     run="run:carry_out",

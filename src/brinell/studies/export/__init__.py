@@ -19,7 +19,6 @@ class ExportRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="export",
     request=ExportRequest,
     result="run:ExportAnswer",

@@ -50,7 +50,6 @@ class GateOptions(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="gate",
     request=GateRequest,
     options=GateOptions,

@@ -25,7 +25,6 @@ class TrainGeneratorRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="train generator",
     request=TrainGeneratorRequest,
     result="result:GeneratorResult",

@@ -61,7 +61,6 @@ class HardenRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="harden",
     request=HardenRequest,
     rows="result:Checks",

@@ -27,7 +27,6 @@ from brinell.core.splits import stratified
 from brinell.core.streams import Streams, seeded
 from brinell.core.threat import Threat
 from brinell.datasets.bench import manifest_of
-from brinell.distortions._shared import suite_of
 from brinell.engine import provenance
 from brinell.engine.audit import run_audit
 from brinell.engine.class_counts import check_classes
@@ -66,19 +65,13 @@ from brinell.training.checkpoint import write
 from brinell.training.checks import Checker, is_correct
 from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings, State
-from brinell.training.recipe import Recipe, TrainedNetwork
+from brinell.training.recipe import Recipe, TrainedNetwork, fitting_distortions
 
-DEFAULT_BUDGETS = 5
-"""Number of audit budgets if the request names none."""
 OTHER_NORM = {"linf": "l2", "l2": "linf"}
 CHUNK = 512
 """Inputs loaded at once."""
-MAX_NAMED = 3
-"""Most samples or classes that an error message names."""
 VALIDATION = 500
 """Most training samples that are set aside, on which the best weights are selected."""
-MIN_SHARE = 2
-"""Fewest samples of a batch for each defence: batch norm needs at least two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +135,7 @@ def make_plan(call: Call) -> HardenPlan:
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")
     check_budgets(eps, distance, dataset.domain)
-    budgets = request.budgets or f"0:{eps.texts[0]}:{DEFAULT_BUDGETS}"
+    budgets = request.budgets or f"0:{eps.texts[0]}:5"
     if eps.values[0] not in parse_eps(budgets).values:
         budgets = f"{budgets},{eps.texts[0]}"
     shared = {name: getattr(request, name) for name in ("data", "norm", "attack", "seed", "batch_size", "device")}
@@ -165,7 +158,7 @@ def make_plan(call: Call) -> HardenPlan:
         trained_on=len(train_positions),
         validation=len(validation_positions),
         weights=weights,
-        spec=with_weights(request.model, Path(weights), subject.info) if call.model() is None else None,
+        spec=with_weights(request.model, Path(weights), subject.info) if not call.models() else None,
     )
     identity = {"examples": {index: stored.dataset.digest() for index, stored in examples.items()}}
     return HardenPlan(
@@ -193,8 +186,8 @@ def _check_network(model: Model) -> None:
 
 
 def _check_batches(request: HardenRequest, recipe: Recipe, n: int) -> None:
-    """Refuse batches that are too small for the defences, which share them."""
-    least, size = MIN_SHARE * len(recipe.parts), min(request.batch_size, n)
+    """Refuse batches with fewer than two samples for a defence, which batch norm needs."""
+    least, size = 2 * len(recipe.parts), min(request.batch_size, n)
     if size < least:
         advice = "add training samples" if n <= request.batch_size else f"set {option('batch_size', str(least))} or more"
         raise RequestError(
@@ -207,12 +200,11 @@ def train_split(spec: str) -> str:
     if spec.partition(":")[0] == IN_MEMORY:
         raise RequestError("data in memory has no training split: pass the training samples as train=")
     full = expand_spec("dataset", spec)
-    name, path, options = plugins.parse(full)
+    name, _, options = plugins.parse(full)
     fields = getattr(plugins.load("dataset", name), "__dataclass_fields__", {})
     if "split" not in fields or options.get("split") == "train":
         raise RequestError(f"{spec} has no training split: name the training data with {option('train')}")
-    pairs = "&".join(f"{key}={value}" for key, value in (options | {"split": "train"}).items())
-    return f"{name}{':' + path if path else ''}?{pairs}"
+    return plugins.with_options(full, {"split": "train"})
 
 
 def check_data(train: Dataset, test: Dataset) -> None:
@@ -221,7 +213,7 @@ def check_data(train: Dataset, test: Dataset) -> None:
     present = set(np.asarray(train.labels()).tolist())
     if absent := [repr(name) for index, name in enumerate(train.classes) if index not in present]:
         raise RequestError(
-            f"the training data {train.name} has no sample of class {', '.join(absent[:MAX_NAMED])}: a model trained on it "
+            f"the training data {train.name} has no sample of class {listed(absent)}: a model trained on it "
             "forgets the class; add samples"
         )
     _check_disjoint(train, test)
@@ -229,7 +221,7 @@ def check_data(train: Dataset, test: Dataset) -> None:
 
 def _check_disjoint(train: Dataset, test: Dataset) -> None:
     if duplicates := find_duplicates(train, test):
-        text = listed([f"{train_index} is {test_index}" for train_index, test_index in duplicates], MAX_NAMED)
+        text = listed([f"{train_index} is {test_index}" for train_index, test_index in duplicates])
         raise RequestError(
             f"{len(duplicates)} of the {len(train)} training samples in {train.name} also occur in the audit data "
             f"({text}): a model may memorise them; remove them from either data set"
@@ -267,13 +259,6 @@ def split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
     return train_positions, np.random.default_rng(request.seed).permutation(validation_positions)
 
 
-def digests(dataset: Dataset, stored: Domain, positions: Sequence[int]) -> Iterator[bytes]:
-    """Hash of each input at `positions` after rounding to its storage levels."""
-    for start in range(0, len(positions), CHUNK):
-        for row in stored.round(dataset.load(positions[start : start + CHUNK])).numpy():
-            yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
-
-
 def find_duplicates(train: Dataset, test: Dataset, positions: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Pairs of positions (in train, in test) of equal inputs. If an input occurs twice in test, its last position is reported.
 
@@ -281,9 +266,15 @@ def find_duplicates(train: Dataset, test: Dataset, positions: Sequence[int] | No
     multiplication by 1/255, or a cast to half precision. With `positions`, those of `test` alone are compared.
     """
     stored = test.domain if test.domain.levels is not None else train.domain
+
+    def digests(dataset: Dataset, positions: Sequence[int]) -> Iterator[bytes]:
+        for start in range(0, len(positions), CHUNK):
+            for row in stored.round(dataset.load(positions[start : start + CHUNK])).numpy():
+                yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
+
     indices = range(len(test)) if positions is None else positions
-    index_of = dict(zip(digests(test, stored, indices), indices, strict=True))
-    own = enumerate(digests(train, stored, range(len(train))))
+    index_of = dict(zip(digests(test, indices), indices, strict=True))
+    own = enumerate(digests(train, range(len(train))))
     return [(train_index, index_of[digest]) for train_index, digest in own if digest in index_of]
 
 
@@ -296,14 +287,11 @@ def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
     stated = own_order(info.class_names, info.class_order) if info.class_order else stated
     if stated and not option_text(stated):
         return None
-    name, path, options = plugins.parse(spec)
-    fields = getattr(plugins.load("model", name), "__dataclass_fields__", {})
+    fields = getattr(plugins.load("model", plugins.parse(spec).name), "__dataclass_fields__", {})
     if "weights" not in fields:
         return None
-    pairs = "&".join(
-        f"{key}={value}" for key, value in (options | {"weights": str(file), "name": file.stem}).items() if key in fields
-    )
-    return f"{name}{':' + path if path else ''}?{pairs}" + (f"&{option_text(stated)}" if stated else "")
+    options = {key: value for key, value in (("weights", str(file)), ("name", file.stem)) if key in fields}
+    return plugins.with_options(spec, options) + (f"&{option_text(stated)}" if stated else "")
 
 
 def pieces(plan: HardenPlan, call: Call, trained: Path | None = None) -> list[Piece]:
@@ -329,7 +317,7 @@ def _audit(plan: HardenPlan, call: Call, name: str) -> None:
     if name == AFTER:
         models = () if spec else (plan.copied(plan.folder / plan.facts.weights),)
         specs = (spec,) if spec else specs
-    if models and call.model() is not None:
+    if models and call.models():
         specs = (f"{IN_MEMORY}:{models[0].name}",)
     with seeded(plan.request.seed):
         audit = plan_audit(plan.audit.model_copy(update={"model": specs}), dataset=plan.dataset, models=models)
@@ -372,10 +360,13 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         if passes:
             progress.forecast({stage: passes}, 0)
         weights = loop.run()
-    state = loop.state
+    state, curve = loop.state, loop.state.curve
     about = {"recipe": state.recipe, "eps": plan.facts.eps, "norm": request.norm, "steps": state.step}
     write(plan.folder / plan.facts.weights, weights, about)
-    return _checks_of(state)
+    columns: dict[str, Any] = {name: [check[name] for check in curve] for name in curve[0]}
+    columns["loss"] = np.ma.masked_invalid([np.nan if loss is None else loss for loss in columns["loss"]])
+    columns["events"] = ["\n".join(events) for events in columns["events"]]
+    return rows.build(Checks, len(curve), **columns)
 
 
 def _report_check(progress: Progress, state: State, done: float) -> None:
@@ -386,13 +377,6 @@ def _report_check(progress: Progress, state: State, done: float) -> None:
         f"note: {100 * done:.0f} % of the training, step {last['step']}: of {last['samples']} validation samples "
         f"{last['clean']} are right and {last['robust']} robust"
     )
-
-
-def _checks_of(state: State) -> Checks:
-    columns: dict[str, Any] = {name: [check[name] for check in state.curve] for name in state.curve[0]}
-    columns["loss"] = np.ma.masked_invalid([np.nan if loss is None else loss for loss in columns["loss"]])
-    columns["events"] = ["\n".join(events) for events in columns["events"]]
-    return rows.build(Checks, len(state.curve), **columns)
 
 
 def _take_training(plan: HardenPlan, trained: Path) -> Checks:
@@ -410,10 +394,8 @@ def _change(plan: HardenPlan) -> None:
     request, domain, eps, changes = plan.request, plan.dataset.domain, plan.facts.eps, dict[str, tuple[bool, Change]]()
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
-    for name in plugins.names("distortion"):
-        distortion = plugins.build("distortion", name, {})
-        fits = domain.kind in distortion.domains and distortion.access == Access.LABELS
-        if fits and suite_of(distortion) == "calibrated":
+    for name, distortion in fitting_distortions(domain).items():
+        if distortion.access == Access.LABELS:
             changes[name] = type(distortion) in trained_types or name in learned, partial(_distorted, plan, name, distortion)
     other, radius = OTHER_NORM[request.norm], other_eps(request.norm, eps, domain)
     changes[pgd_name(request.norm, plan.facts.eps_text)] = plan.recipe.budgeted, partial(_attacked, plan, request.norm, eps)

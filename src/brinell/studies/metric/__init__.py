@@ -23,7 +23,6 @@ class MetricRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="train metric",
     request=MetricRequest,
     result="result:MetricResult",

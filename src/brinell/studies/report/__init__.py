@@ -12,7 +12,6 @@ class ReportRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="report",
     request=ReportRequest,
     result="run:ReportResult",

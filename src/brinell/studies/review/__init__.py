@@ -35,7 +35,6 @@ class ReviewOptions(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="review",
     request=ReviewRequest,
     options=ReviewOptions,

@@ -50,7 +50,6 @@ class TransferRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="transfer",
     request=TransferRequest,
     rows="result:Answers",

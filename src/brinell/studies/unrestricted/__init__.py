@@ -34,7 +34,6 @@ class UnrestrictedRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="unrestricted",
     request=UnrestrictedRequest,
     rows="result:Answers",

@@ -28,7 +28,6 @@ class VerifyRequest(BaseRequest):
 
 
 STUDY = Study(
-    package=__name__,
     verb="verify",
     request=VerifyRequest,
     result="result:VerifyResult",
