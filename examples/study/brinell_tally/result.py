@@ -7,7 +7,7 @@ import numpy as np
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.reports.numbers import percent
 from brinell.reports.values import Report, Table
 from brinell.store.table import Folder
@@ -17,16 +17,13 @@ from . import TallyRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predictions:
+class Predictions(Columns):
     """Rows as columns, each a (rows,) array."""
 
     size: Array = column("float64", "standard deviation of the noise")
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "true class")
     prediction: Array = column("int32", "predicted class")
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class Level(Result):

@@ -27,14 +27,14 @@ from brinell.analysis.average_precision import (
     match_set,
 )
 from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, Outcomes, judge
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 
 ROUNDS = 20
 """Largest number of rounds over the pictures in the choice of their inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureRows:
+class PictureRows(Columns):
     """Rows as columns, each a (rows,) array."""
 
     sample_id: Array = column("int64", "position of the picture in the data")
@@ -47,9 +47,6 @@ class PictureRows:
         "the answer of the model, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for boxes "
         "the final ones as [x0, y0, x1, y1, class, score], and for the untouched picture the objects",
     )
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class Pictures(ABC):

@@ -98,7 +98,6 @@ def _placeholder() -> None:
 
 
 def _version(requested: bool) -> None:
-    """Print the version and exit."""
     if requested:
         show(VERSION)
         raise typer.Exit

@@ -59,7 +59,6 @@ class Command:
             return error.exit_code
 
     def _run(self) -> Any:
-        """Run the study and return its result."""
         from brinell.engine.live_progress import LiveProgress
         from brinell.engine.toml import parse_request
 
@@ -81,13 +80,11 @@ class Command:
             return carry_out(call)
 
     def _workers(self) -> str | None:
-        """The place of the workers, which only some verbs have."""
         if ROOT.on is not None and not self.study.workers:
             raise RequestError(f"brinell {self.study.command} has no work for workers: leave {option('on')} out")
         return ROOT.on
 
     def _answer(self, result: Any) -> int:
-        """Print the result; returns the exit code."""
         if self.json:
             show_json(result)
         else:
@@ -96,28 +93,19 @@ class Command:
         return int(getattr(result, "exit_code", 0))
 
     def _begin(self, request: BaseRequest, path: Path) -> None:
-        """Note the command that resumes this run, for the message about an interruption."""
         if self.study.resume:
             writes_folder = self.study.output is Output.FOLDER
             arguments = [f"brinell {self.study.command}" if writes_folder else command_of(request, self.study)]
             self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(str(path))])
 
     def _request(self) -> BaseRequest:
-        """The request: the settings of the file, overridden by the options.
-
-        Raises:
-            RequestError: the file does not exist, or holds an unknown key or a value out of range.
-        """
+        """The request: the settings of the file, overridden by the options."""
         from brinell.engine import toml
 
         return toml.parse_request(self.study.request, self._file_values() | self.values)
 
     def _file_values(self) -> dict[str, Any]:
-        """The settings of the file, none without one, once it is trusted: nothing that it names is opened before.
-
-        Raises:
-            RequestError: the file does not exist, or names what nobody has trusted.
-        """
+        """The settings of the file, none without one, once it is trusted: nothing that it names is opened before."""
         from brinell.engine import toml
 
         with self._settings() as file:
@@ -236,7 +224,6 @@ def _plain(hint: Any) -> tuple[type, bool]:
 
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
-    """A keyword of the command."""
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value)
 

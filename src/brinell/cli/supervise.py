@@ -98,7 +98,6 @@ def _wait_for(child: int, reader: int) -> int:
 
 
 def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
-    """Execute the command in the child, and send its exit code once it has returned."""
     try:
         code = work()
     except Exception:

@@ -48,6 +48,14 @@ class Column(NamedTuple):
     """True if rows without a value have 0, such as the cost of a computation that did not run."""
 
 
+class Columns:
+    """Base of the dataclasses of records."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(getattr(self, next(iter(columns_of(self)))))
+
+
 def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
     """A field of a dataclass of records: rows as columns, each a (rows,) array, a masked one where it may be null."""
     return field(metadata={"column": Column(kind, doc, null, zero)})
@@ -59,7 +67,7 @@ def columns_of(records: Any) -> dict[str, Column]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records:
+class Records(Columns):
     """Rows as columns, each a (rows,) array. Columns that may be null are masked arrays, so that no number stands for "none"."""
 
     model: np.ndarray[Any, Any] = column("string", "name of the model in the run")
@@ -124,9 +132,6 @@ class Records:
     seconds: np.ndarray[Any, Any] = column(
         "float64", "wall time, shared among the samples of a group by their evaluations", zero=True
     )
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 COLUMNS = columns_of(Records)

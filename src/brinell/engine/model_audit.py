@@ -83,7 +83,6 @@ class ModelAudit:
         return state
 
     def _note_skipped_stages(self) -> None:
-        """Note the stages that cannot run on the model, grouped by reason."""
         waits = {stage.name for stage in self.plan.stages if stage.waits}
         skipped = {name: reason for name, reason in self.source.skipped.items() if name not in waits}
         for reason in dict.fromkeys(skipped.values()):

@@ -97,7 +97,6 @@ class ModelChecks:
 
     @property
     def _known(self) -> dict[str, Mapping[str, Any]]:
-        """The findings so far by code, as the manifest has them."""
         return {str(record["code"]): record for record in self.run.manifest["checks"][self.source.name]}
 
     def _failures(self, codes: Collection[str] = tuple(Code)) -> dict[str, str]:

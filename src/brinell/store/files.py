@@ -40,7 +40,6 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
 
 
 def _reason(error: OSError) -> str:
-    """Clause on why a file cannot be written, and the remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; make room"
     reason = error.strerror or one_line(error)

@@ -142,7 +142,6 @@ class Layout:
 
     @property
     def _beside(self) -> frozenset[str]:
-        """Names of the files outside the inventory."""
         return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
 
     def _refusal(self, path: Path, reason: str) -> RequestError:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from brinell.bounds._verifiers import Word
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, FolderManifest, Listing, Number
 from brinell.store.folder import Layout
 from brinell.store.table import Table
@@ -26,7 +26,7 @@ WRONG, BROKEN, OPEN, CERTIFIED, FAILED = "wrong", "broken", "open", "certified",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcomes:
+class Outcomes(Columns):
     """Rows as columns, each a (rows,) array."""
 
     sample_id: Array = column("int64", "position of the sample in the data")
@@ -36,9 +36,6 @@ class Outcomes:
     method: Array = column("string", "method of the proof, or solver:TOOL; empty without")
     proven_at: Array = column("float64", "budget of the proof, at least eps; NaN without")
     margin: Array = column("float64", "lower bound of the margin there, or of the probability of the class under noise")
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 REFUSED: Final = "refused"

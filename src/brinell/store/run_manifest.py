@@ -217,7 +217,6 @@ class RunManifest(GrowingManifest):
 
     @model_validator(mode="after")
     def _fits(self) -> "RunManifest":
-        """Check that budgets, models, stages and classes fit each other."""
         if not self.eps or sorted(set(self.eps)) != self.eps or len(self.eps_text) != len(self.eps):
             raise misfit("does not list the same budgets, ascending, in eps and eps_text")
         names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
@@ -259,5 +258,4 @@ def stage_files(manifest: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def _slug(stage: str) -> str:
-    """The name of an attack in letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", stage.partition("?")[0].rpartition("/")[2].lower()).strip("-")[:40]

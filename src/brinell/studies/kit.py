@@ -272,11 +272,7 @@ class Call:
         return self if folder is None or self.out is not None else replace(self, out=Path(folder) / self.study.verb)
 
     def _check_out(self, out: Path) -> None:
-        """Refuse an output that cannot be written or that holds something else, before anything is computed.
-
-        Raises:
-            RequestError: it does.
-        """
+        """Refuse an output that cannot be written or that holds something else, before anything is computed."""
         from brinell.core.user_files import check_foreign
         from brinell.store.files import check_file, check_writable
 
@@ -326,11 +322,7 @@ class Call:
             self.progress.note(f"{plan.selection.text(len(plan.dataset))}{advice}")
 
     def file(self) -> Path:
-        """The file that was named.
-
-        Raises:
-            RequestError: none was.
-        """
+        """The file that was named."""
         if self.out is None:
             from brinell.core.errors import RequestError, option
 

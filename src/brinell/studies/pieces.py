@@ -50,7 +50,6 @@ class PieceMaker:
         return [parquet.load_rows(of, file) for file in files if file.exists()]
 
     def _make(self, pieces: Sequence[Piece], number: int) -> dict[str, Any]:
-        """Make a piece and write its rows; returns its record."""
         self._note(pieces[number].name)
         start = time.perf_counter()
         if (content := pieces[number].make()) is not None:

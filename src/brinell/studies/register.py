@@ -37,11 +37,7 @@ class Entry:
 
 @functools.cache
 def entries() -> dict[str, Entry]:
-    """All studies by verb, in alphabetical order, read from their sources.
-
-    Raises:
-        RequestError: two studies of one verb, or an entry point that leads to no record.
-    """
+    """All studies by verb, in alphabetical order, read from their sources."""
     import brinell.studies as folder
 
     packages = [f"{folder.__name__}.{module.name}" for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
@@ -62,11 +58,7 @@ def commands() -> dict[str, Entry]:
 
 
 def load(verb: str) -> Study:
-    """The record of a verb.
-
-    Raises:
-        RequestError: no such verb (with the nearest one).
-    """
+    """The record of a verb."""
     entry = entries().get(verb)
     if entry is None:
         raise RequestError(f"there is no command {verb!r}{suggestion(verb, commands(), '`brinell --help` lists them')}")
@@ -80,11 +72,7 @@ def studies() -> dict[str, Study]:
 
 
 def study_of(folder: Path) -> Study:
-    """The study that made a folder, by the verb in its manifest.
-
-    Raises:
-        RequestError: none did, or one that is not installed.
-    """
+    """The study that made a folder, by the verb in its manifest."""
     from brinell.store.folder import verb_of  # it brings numpy, which listing does without
 
     verb = verb_of(folder)
@@ -102,11 +90,7 @@ def open_folder(folder: Path) -> Any:
 
 
 def write_page(folder: Path) -> Path:
-    """Write page and tables of a folder again, from its records, by the study that made it; returns the path of the page.
-
-    Raises:
-        RequestError: no folder of ours, or files that do not fit together.
-    """
+    """Write page and tables of a folder again, from its records, by the study that made it; returns the path of the page."""
     from brinell.store.folder import fitting
 
     study = study_of(folder)

@@ -54,9 +54,6 @@ def open_plan(
         usual_samples: number of samples where the request names none, or all; by default 1000.
         usual_method: how samples of data that are no published test set are selected where the request does not say.
         more_models: settings that name the further models of the plan.
-
-    Raises:
-        RequestError: data or a model that cannot be opened, or that do not fit together.
     """
     request = call.request
     if (dataset := call.dataset(truth=truth)) is None and request.data is None:

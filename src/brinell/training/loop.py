@@ -214,7 +214,6 @@ class Loop:
         return state.step / self.steps
 
     def _eps(self, share: float) -> float:
-        """The budget at a share of the training."""
         return self.settings.eps * ramp_factor(share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor)
 
     def _due(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from brinell.analysis.auc import auc, auc_interval
 from brinell.analysis.results import DetectedAttack, DetectorResult
 from brinell.analysis.robust_accuracy import rate
-from brinell.core.record import CLEAN, Array, column
+from brinell.core.record import CLEAN, Array, Columns, column
 from brinell.manifest import Amount, Facts
 from brinell.reports.numbers import distance, percent
 from brinell.reports.values import Detail, Measure, Report, Table
@@ -26,7 +26,7 @@ READING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
+class Scores(Columns):
     """Rows as columns, each a (rows,) array."""
 
     model: Array = column("string", "name of the model in the run")
@@ -37,9 +37,6 @@ class Scores:
     threshold: Array = column("float64", "score above which an input raises an alarm")
     fooled: Array = column("bool", "true if the classifier errs on this input")
     backwards: Array = column("int64", "gradient steps for this input; 0 for an input of the run", zero=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class DetectorsFacts(Facts):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from PIL import Image
 
 from brinell.core.data import Task
-from brinell.core.record import Array, Column, column
+from brinell.core.record import Array, Column, Columns, column
 from brinell.store import parquet
 
 COLUMNS = {
@@ -83,7 +83,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples:
+class Samples(Columns):
     """Rows as columns, each a (rows,) array."""
 
     sample_id: Array = column("int64", "position in the source data")
@@ -97,9 +97,6 @@ class Samples:
     queries_to_refined: Array = column("int64", "forwards until the final adversarial example, with clean-up", null=True)
     l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
     patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class Form(NamedTuple):

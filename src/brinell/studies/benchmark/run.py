@@ -148,11 +148,7 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
 
 
 def parse_levels(text: str) -> list[float]:
-    """Parse multiples of the distance of the adversarial example; returns them ascending, always with 1.
-
-    Raises:
-        RequestError: a multiple is no number of at least 1, or there are too many.
-    """
+    """Parse multiples of the distance of the adversarial example; returns them ascending, always with 1."""
     try:
         levels = sorted({1.0, *map(float, text.split(","))})
     except ValueError:

@@ -66,11 +66,7 @@ class PluginsResult(Result):
 
 
 def carry_out(call: Call) -> PluginsResult:
-    """List the plug-ins of a kind, or of all.
-
-    Raises:
-        RequestError: no such kind.
-    """
+    """List the plug-ins of a kind, or of all."""
     kind: str | None = call.request.kind
     kinds = [*plugins.FOLDERS, CASCADE]
     if kind is not None and kind not in kinds:
@@ -90,6 +86,5 @@ def carry_out(call: Call) -> PluginsResult:
 
 
 def _plugin(kind: str, name: str) -> PluginResult:
-    """Summary and settings of a plug-in."""
     summary, settings = plugins.describe(kind, name)
     return PluginResult(kind=kind, name=name, summary=summary, settings=settings)

@@ -236,9 +236,6 @@ def summarise(sides: Sequence[Side], folder: str, *, eps: float | None = None) -
         sides: the models with their runs, at least two.
         folder: the folder, as the result reports it.
         eps: the budget at which models and classes are compared; by default the telling one.
-
-    Raises:
-        RequestError: the runs cannot be compared, or `eps` is not a budget of all runs.
     """
     common = align(sides)
     above = np.flatnonzero(common.eps > 0)

@@ -55,11 +55,7 @@ def carry_out(call: Call) -> Comparison:
 
 
 def open_result(folder: Path) -> Comparison:
-    """The result of a folder, from the records of its runs.
-
-    Raises:
-        RequestError: a run is not there, or has changed.
-    """
+    """The result of a folder, from the records of its runs."""
     manifest = LAYOUT.open(folder)
     request = parse_request(CompareRequest, dict(manifest["request"]))
     for run, value in _digests(request, folder).items():

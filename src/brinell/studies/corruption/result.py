@@ -21,7 +21,7 @@ from brinell.analysis.inference import Order, order
 from brinell.analysis.means import mean_difference, pseudo_values
 from brinell.analysis.results import OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.pictures import picture
@@ -50,7 +50,7 @@ UNCHANGED = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Columns):
     """Rows as columns, each a (rows,) array."""
 
     model: Array = column("string", "name of the model")
@@ -60,9 +60,6 @@ class Answers:
     label: Array = column("int32", "true class")
     pred: Array = column("int32", "the model's answer")
     l2: Array = column("float32", "Euclidean length of the change, in the units of the data", zero=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 def example_path(number: int) -> str:

@@ -50,11 +50,7 @@ def make_plan(call: Call) -> CorruptPlan:
 
 
 def open_kinds(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
-    """The distortions of these names and suites. Default: the published ones where they fit, else the calibrated ones.
-
-    Raises:
-        RequestError: a distortion is unknown or does not fit the data, or none of a suite fits.
-    """
+    """The distortions of these names and suites. Default: the published ones where they fit, else the calibrated ones."""
     suites = [name for name in names if name in get_args(Suite)]
     kinds = {name: _distortion(name) for name in names if name not in suites}
     for name, distortion in kinds.items():

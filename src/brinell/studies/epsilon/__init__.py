@@ -38,7 +38,6 @@ class EpsilonRequest(BaseRequest):
     @field_validator("norm", "evidence")
     @classmethod
     def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse a value that occurs twice."""
         if len(set(value)) < len(value):
             raise ValueError("each may occur only once")
         return value

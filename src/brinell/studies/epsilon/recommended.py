@@ -95,7 +95,6 @@ def _load(path: str, dataset: Dataset, norm: str) -> tuple[Distances, float]:
 
 
 def _measure(request: Request, dataset: Dataset) -> tuple[Distances, float]:
-    """The same, measured without a folder."""
     settings = parse_request(EpsilonRequest, {"norm": (request.norm,), "data": request.data, "seed": request.seed})
     call = Call(study=STUDY, request=settings, command="", progress=SilentProgress(), datasets={"data": dataset})
     return Search(make_plan(call), settings).measure(request.norm), settings.allow

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from brinell.analysis.folder_result import Result
 from brinell.analysis.robust_accuracy import class_name
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.engine.eps_grid import parse_eps
 from brinell.manifest import Content, Count, Facts, TableOf
 from brinell.reports.numbers import counted, distance, short
@@ -57,7 +57,7 @@ _DISTANCES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distances:
+class Distances(Columns):
     """Rows as columns, each a (rows,) array: one for each norm and sample."""
 
     norm: Array = column("string", "norm of the distances")
@@ -68,9 +68,6 @@ class Distances:
     train_same: Array = column("float64", "distance to the nearest training sample of the class", null=True)
     train_other: Array = column("float64", "distance to the nearest training sample of another class", null=True)
     unnoticed: Array = column("float64", "largest eps whose change goes unnoticed", null=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class Evidence(Content):
@@ -281,7 +278,6 @@ class EpsilonResult(FolderResult):
         return "all samples" if label is None else class_name(self.classes, label)
 
     def _outlines(self, domain: Mapping[str, Any]) -> Iterator[Gallery]:
-        """The outline of another class, added to a sample of each class at several budgets."""
         first = self.norms[0]
         if first.norm != "linf" or len(first.per_class) < 2:
             return
@@ -316,7 +312,6 @@ def _usual(norm: str, domain: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _curve(limits: Mapping[str, Array], norm: str, usual: Mapping[str, float]) -> Curve:
-    """Share of the samples on which each condition breaks, over eps."""
     finite = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in limits.values()])
     ends = [*(np.quantile(finite, [0.005, 0.995]).tolist() if len(finite) else []), *usual.values()] or [1.0]
     grid = np.geomspace(min(ends) / 1.4, max(ends) * 1.2, POINTS)
@@ -386,7 +381,6 @@ def summarise(folder: Folder[Distances]) -> EpsilonResult:
 
 
 def _recommend(folder: Folder[Distances], norm: str, means: list[list[float | None]]) -> NormRecommendation:
-    """Recommend eps for the data set, each class and each sample in one norm."""
     table, limits = rows.take(folder.rows, folder.rows.norm == norm), limits_of(folder.rows, norm)
     allow, every = folder.request.allow, np.ones(len(table), bool)
     overall = _class_budget(None, table, limits, every, allow)

@@ -14,7 +14,7 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
 from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.saliency import draw_overlay
@@ -44,7 +44,7 @@ def file_of(number: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(Columns):
     """Rows as columns, each a (rows,) array."""
 
     method: Array = column("string", "the method as the request names it, or its control")
@@ -64,9 +64,6 @@ class Measured:
         "float64", "area under the probability of the class while places are hidden, the most important first", null=True
     )
     insertion: Array = column("float64", "area under that probability while places are shown in that order", null=True)
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class MethodFacts(Content):

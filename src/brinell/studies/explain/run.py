@@ -104,11 +104,7 @@ def carry_out(call: Call) -> Any:
 
 
 def make_plan(call: Call) -> ExplainPlan:
-    """Open what the request names, and select the samples that can be explained.
-
-    Raises:
-        RequestError: a method or the ground truth does not fit, or no sample remains.
-    """
+    """Open what the request names, and select the samples that can be explained."""
     request: ExplainRequest = call.request
     adversarial = None
     if request.run is not None:
@@ -147,11 +143,7 @@ def make_plan(call: Call) -> ExplainPlan:
 
 
 def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
-    """Build the methods of a request. Also returns the default methods that do not fit, with the reason.
-
-    Raises:
-        RequestError: a method that the request names does not fit the model or the data.
-    """
+    """Build the methods of a request. Also returns the default methods that do not fit, with the reason."""
     methods, unfit = [], {}
     for text in dict.fromkeys(request.method or USUAL):
         spec = plugins.parse(text)

@@ -70,9 +70,6 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any], eps: str
         result: the model's figures.
         manifest: of its run.
         eps: the budget; the largest where none is named.
-
-    Raises:
-        RequestError: a norm, criterion or eps that the leaderboard has not.
     """
     if result.distance not in THREATS:
         raise RequestError(f"RobustBench has Linf and L2, and the run is in {result.distance}: there is no entry to make of it")
@@ -113,13 +110,11 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any], eps: str
 
 
 def _dataset(name: str) -> str:
-    """The name of the data as the leaderboard has it, where it is one of its data sets."""
     plain = name.lower().replace("-", "").replace("_", "")
     return next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
 
 
 def _budget(result: ModelResult, eps: str | None) -> tuple[str, Rate]:
-    """A budget above 0 as it is written, and the robust accuracy there."""
     if eps is None:
         return result.eps_text[-1], result.robust_accuracy[-1]
     requested = parse_eps(eps).values[0]
@@ -130,5 +125,4 @@ def _budget(result: ModelResult, eps: str | None) -> tuple[str, Rate]:
 
 
 def _percent(rate: Rate) -> str | None:
-    """A rate in percent with two digits; None if it is not known."""
     return None if rate.value is None else f"{100 * rate.value:.2f}"

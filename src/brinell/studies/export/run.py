@@ -42,11 +42,7 @@ class ExportAnswer(Result):
 
 
 def carry_out(call: Call) -> ExportAnswer:
-    """Write a run for another tool.
-
-    Raises:
-        RequestError: no such run, files that are there already, or settings that belong to another target.
-    """
+    """Write a run for another tool."""
     request: ExportRequest = call.request
     if request.to != "robustbench" and request.eps is not None:
         raise RequestError(f"{option('eps')} belongs to {option('to', 'robustbench')}: leave it out")

@@ -19,7 +19,7 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.results import ClassComparison, CompareResult, ModelResult, PairedRate
 from brinell.analysis.robust_accuracy import rate, summarise_model
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
 from brinell.reports.phrases import class_label, weakest_classes
@@ -43,7 +43,7 @@ LINES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checks:
+class Checks(Columns):
     """The checks on validation samples during the training as columns, each a (checks,) array."""
 
     step: Array = column("int64", "updates of the weights so far")
@@ -61,12 +61,9 @@ class Checks:
     backwards: Array = column("int64", "backward evaluations, likewise")
     events: Array = column("string", "what happened at this check, a line for each event")
 
-    def __len__(self) -> int:
-        return len(self.step)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Columns):
     """Answers of both models to changed inputs as columns, each a (rows,) array."""
 
     change: Array = column("string", "the change of the inputs: a distortion, or an attack in a norm")
@@ -74,9 +71,6 @@ class Answers:
     sample_id: Array = column("int64", "position of the sample in the data")
     before: Array = column("bool", "true if the model before the training is right")
     after: Array = column("bool", "true if the hardened model is right")
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class HardenFacts(Facts):
@@ -226,7 +220,6 @@ class HardenResult(FolderResult):
 
 
 def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
-    """Accuracy before and after, and the difference."""
     return Percent(pair.value_b), Percent(pair.value_a), Points(pair.difference, pair.low, pair.high)
 
 

@@ -176,7 +176,6 @@ def make_plan(call: Call) -> HardenPlan:
 
 
 def _check_network(model: Model) -> None:
-    """Refuse a model whose weights cannot be trained or stored in a safetensors file."""
     module, access = model.info.module, model.access
     if access < Access.GRADIENTS or module is None:
         raise RequestError(f"model {model.name} gives {access.name.lower()} and no trainable weights: pass model.py:FACTORY")
@@ -311,7 +310,6 @@ def repeat(call: Call, folder: Path) -> None:
 
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:
-    """Run an ordinary audit in a folder of the folder, or resume the one that is there."""
     folder, spec, specs = plan.folder / name, spec_in(plan.folder, plan.facts), plan.audit.model
     models: tuple[Model, ...] = (plan.subject,)
     if name == AFTER:
@@ -370,7 +368,6 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
 
 
 def _report_check(progress: Progress, state: State, done: float) -> None:
-    """Report the passes since the check before, and what the last one found."""
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
     progress.count_passes(last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"])
     progress.note(
@@ -380,7 +377,6 @@ def _report_check(progress: Progress, state: State, done: float) -> None:
 
 
 def _take_training(plan: HardenPlan, trained: Path) -> Checks:
-    """Copy the weights of an earlier hardening, and return its history."""
     content = bounded.read(trained / plan.facts.weights, bounded.ON_DISK)
     write_atomically(plan.folder / plan.facts.weights, lambda temporary: temporary.write_bytes(content))
     return parquet.load_rows(Checks, trained / ROWS)

@@ -11,7 +11,7 @@ from brinell.analysis.results import OfClass, Share
 from brinell.analysis.robust_accuracy import class_name, share
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Listing, fault
 from brinell.reports import html
 from brinell.reports.film import png
@@ -29,16 +29,13 @@ PAIRS, ANSWERS, JUDGE = "arrays/pairs.safetensors", "answers.jsonl", "pairs.html
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials:
+class Trials(Columns):
     """Pairs as columns, each a (rows,) array, in the order of presentation."""
 
     sample_id: Array = column("int64", "position of the sample in the data")
     label: Array = column("int32", "class of the clean picture")
     eps: Array = column("float64", "size of the change in the norm of the review; 0 if both pictures are equal")
     changed_left: Array = column("bool", "true if the changed picture is on the left")
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class Answer(Content):

@@ -13,7 +13,7 @@ from brinell.analysis.inference import Rank, holm, significant
 from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
 from brinell.analysis.results import OfClass, PairedRate, Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
 from brinell.reports.values import Detail, Note, Percent, Report, Table
@@ -59,7 +59,7 @@ class TransferFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Columns):
     """The rows of a transfer as columns, each a (rows,) array."""
 
     source: Array = column("string", "name of the source")
@@ -72,9 +72,6 @@ class Answers:
     pred: Array = column("int32", "class that the model predicts for the example")
     forwards: Array = column("int64", "forward evaluations that making the example cost; 0 for a set")
     backwards: Array = column("int64", "backward evaluations")
-
-    def __len__(self) -> int:
-        return len(self.sample_id)
 
 
 class SourceResult(Result):
@@ -189,7 +186,6 @@ def shortfalls(sources: Sequence[SourceFacts], models: Sequence[str], n: int) ->
 
 
 def _by_model(answers: Answers, source: str, models: Sequence[str]) -> dict[str, Answers]:
-    """The rows of a source by model, samples ascending."""
     parts = {model: np.flatnonzero((answers.source == source) & (answers.model == model)) for model in models}
     return {model: rows.take(answers, part[np.argsort(answers.sample_id[part])]) for model, part in parts.items()}
 
@@ -319,7 +315,6 @@ def rank_by(names: Sequence[str], comparisons: Sequence[Sequence[Comparison | No
 
 
 def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Iterator[str]:
-    """Notes on samples without examples and on sources that differ."""
     for source in sources:
         if source.missing:
             yield (
@@ -331,7 +326,6 @@ def _notes(facts: Sequence[SourceFacts], sources: Sequence[SourceResult]) -> Ite
 
 
 def _matrices(result: TransferResult) -> list[Table]:
-    """Success, and what is left of each model, source by model."""
     models = result.models
     of_source = {source.name: [cell for cell in result.cells if cell.source == source.name] for source in result.sources}
 
@@ -389,7 +383,6 @@ def _sources(sources: Sequence[SourceResult]) -> Table:
 
 
 def _cells(cells: Sequence[Cell]) -> Table:
-    """All cells with their classes, for the CSV file."""
     parts = [(cell, name, part) for cell in cells for name, part in [(None, cell), *((one.name, one) for one in cell.per_class)]]
     return Table(
         title="Cells",

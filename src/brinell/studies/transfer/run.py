@@ -51,11 +51,7 @@ class TransferPlan(Plan):
 
 
 def make_plan(call: Call) -> TransferPlan:
-    """Resolve a request; no model is queried.
-
-    Raises:
-        RequestError: a setting is invalid, or two do not fit together.
-    """
+    """Resolve a request; no model is queried."""
     request: TransferRequest = call.request
     if request.criterion is not None:
         raise RequestError(f"{option('criterion')} is for masks and boxes, and these data have classes: leave it out")
@@ -129,7 +125,6 @@ def _set_sources(folder: Path, digests: Mapping[str, str]) -> list[SourceFacts]:
 
 
 def _attack_stage(request: TransferRequest, plan: Plan, distance: Distance, members: Sequence[str]) -> Stage:
-    """The attack of a request, checked against the data and the models on which it makes examples."""
     stages = build_stages((request.attack or USUAL,))
     if len(stages) != 1 or stages[0].waits:
         raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
@@ -233,7 +228,6 @@ forward and backward evaluations that they cost."""
 
 
 def _made(plan: TransferPlan, number: int) -> Examples:
-    """The examples of a source that were made here."""
     arrays = [read_arrays(plan.folder / _example_file(number, start)) for start in range(0, len(plan.ids), SLICE)]
     x, forwards, backwards = (np.concatenate([part[name] for part in arrays]) for name in ("x", "forwards", "backwards"))
     costs = {"forwards": forwards, "backwards": backwards}

@@ -16,7 +16,7 @@ import numpy as np
 from brinell.analysis.folder_result import Result
 from brinell.analysis.results import OfClass, Share
 from brinell.analysis.robust_accuracy import class_name, share
-from brinell.core.record import Array, column
+from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent, short
 from brinell.reports.pictures import picture
@@ -59,7 +59,7 @@ ERRORS = (Outcome.FOOLED, Outcome.CONTESTED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class Answers(Columns):
     """Rows as columns, each a (rows,) array. Each model has one row for each plain sample, and one for each search from it.
 
     Inputs are as they are stored: rounded to the levels of the data.
@@ -81,9 +81,6 @@ class Answers:
     l2_other_at: Array = column("int64", "position of this training sample")
     forwards: Array = column("int64", "forward evaluations of the model by the search", zero=True)
     backwards: Array = column("int64", "backward evaluations", zero=True)
-
-    def __len__(self) -> int:
-        return len(self.attempt)
 
 
 def variants(request: UnrestrictedRequest) -> dict[str, float]:
