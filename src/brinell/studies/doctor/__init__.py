@@ -18,4 +18,3 @@ STUDY = Study(
     output=Output.ANSWER_ONLY,
     examples=("brinell doctor", "brinell doctor --json"),
 )
-"""The state of an installation."""

@@ -35,8 +35,6 @@ LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 """Files that exist where the kernel knows a GPU for torch: of NVIDIA, of AMD, of the Windows host."""
-FIRST_WITH_TF32 = 8
-"""The first compute capability of NVIDIA with TF32."""
 
 
 class Package(Result):
@@ -52,11 +50,6 @@ class Package(Result):
     """True if the installed version is new enough."""
     extra: str | None
     """The extra that brings it; null where Brinell needs it."""
-
-    @property
-    def words(self) -> str:
-        """Name and version."""
-        return f"{self.name} {self.version or 'is missing'}"
 
 
 class DoctorResult(Result):
@@ -92,7 +85,7 @@ class DoctorResult(Result):
         """The result line by line."""
         yield f"Brinell {self.brinell}, Python {self.python}, {self.platform}"
         needed = [package for package in self.packages if package.extra is None]
-        yield f"packages  {', '.join(package.words for package in needed)}"
+        yield f"packages  {', '.join(f'{package.name} {package.version}' for package in needed if package.version)}"
         for package in needed:
             if not package.ready:
                 yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
@@ -106,7 +99,8 @@ class DoctorResult(Result):
         for extra, purpose in self.purposes.items():
             brought = [package for package in self.packages if package.extra == extra]
             ready = bool(brought) and all(package.ready for package in brought)
-            advice = ", ".join(package.words for package in brought) if ready else f"pip install 'brinell[{extra}]'"
+            versions = ", ".join(f"{package.name} {package.version}" for package in brought)
+            advice = versions if ready else f"pip install 'brinell[{extra}]'"
             yield f"{'extra' if ready else 'missing':<9} {extra:<7} {purpose} ({advice})"
 
 
@@ -151,22 +145,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def find_devices() -> dict[str, str]:
     """The devices of torch, which is imported only where the system knows a GPU."""
-    processor = platform.processor() or platform.machine()
-    has_gpu = sys.platform == "win32" or any(path.exists() for path in DRIVERS)
-    if not has_gpu and (sys.platform, platform.machine()) != ("darwin", "arm64"):
-        return {"cpu": processor}
+    devices = {"cpu": platform.processor() or platform.machine()}
+    is_mac = (sys.platform, platform.machine()) == ("darwin", "arm64")
+    if not is_mac and sys.platform != "win32" and not any(path.exists() for path in DRIVERS):
+        return devices
     import torch
 
-    devices = {"cpu": processor}
     if torch.backends.mps.is_available():
         return devices | {"mps": "the GPU of this machine, without float64"}
     if not torch.cuda.is_available():
-        return {"cpu": f"{processor}; torch {torch.__version__} cannot use the GPU of this machine"}
+        return {"cpu": f"{devices['cpu']}; torch {torch.__version__} cannot use the GPU of this machine"}
     for number in range(torch.cuda.device_count()):
         gpu, free = torch.cuda.get_device_properties(number), ""
         with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
             free = f", {torch.cuda.mem_get_info(number)[0] / 2**30:.0f} GiB free"
-        coarse = torch.version.hip is None and gpu.major >= FIRST_WITH_TF32
+        coarse = torch.version.hip is None and gpu.major >= 8  # the first compute capability of NVIDIA with TF32
         words = "TF32 is off in runs, --precision tf32 switches it on" if coarse else "it has no TF32"
         devices[f"cuda:{number}"] = f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB{free}; {words}"
     return devices
