@@ -5,6 +5,9 @@ docs/, the page is `results/epsilon.md` and the note `design/0013-epsilon.md`; l
 each.
 """
 
+import csv
+import io
+import itertools
 import posixpath
 import re
 from pathlib import Path
@@ -26,6 +29,9 @@ BESIDE = (
     "benchmarks/**/*.py",
 )
 """Files of the site outside docs/."""
+HAS_DATA = "as CSV]("
+"""Pages of results that name files of their tables; for the others the site makes them."""
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 """The path in a relative link of Markdown."""
 
@@ -47,14 +53,33 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what lies beside docs/."""
     for path in (path for pattern in BESIDE for path in sorted(ROOT.glob(pattern))):
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    for path in sorted((ROOT / "docs" / "results").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        for number, table in enumerate(TABLE.findall(text) if HAS_DATA not in text else (), 1):
+            lines = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.splitlines()]
+            output = io.StringIO()
+            csv.writer(output).writerows([lines[0], *lines[2:]])
+            files.append(File.generated(config, f"results/data/{path.stem}-{number}.csv", content=output.getvalue()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Relative links of the repository as those of the site; pages of results have no headings, and the place for tables."""
+    """Relative links of the repository as those of the site.
+
+    Results fill the width, show their first section and fold the rest. The search puts guides first and design notes last.
+    """
     source = page.file.src_uri
+    page.meta["search"] = {"boost": 4.0 if source.startswith("guides/") else 0.3 if source.startswith("design/") else 1.0}
     if source.startswith("results/"):
         page.meta["hide"] = ["toc"]
+        if HAS_DATA not in markdown:
+            numbers = itertools.count(1)
+            stem = Path(source).stem
+            markdown = TABLE.sub(lambda table: f"{table[0]}\n[as CSV](data/{stem}-{next(numbers)}.csv)\n", f"{markdown}\n")
+            start, first, *rest = re.split(r"^## ", markdown, flags=re.MULTILINE)
+            folded = [section.partition("\n") for section in rest]
+            rest = [f'<details markdown="1"><summary>{name}</summary>\n{text}\n</details>\n' for name, _, text in folded]
+            markdown = "\n".join([start, f"## {first}", *rest])
 
     def rewrite_link(link: re.Match[str]) -> str:
         return site_link(link[1], source)

@@ -224,7 +224,7 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
         rivals = [name for name in c.rivals if name not in tied]
         who = f"Class {c.name} loses" if len(tied) == 1 else f"Classes {listed(tied)} lose"
         start = f", from {percent(c.clean)} on clean inputs" if len(tied) == 1 else ""
-        lost = f"{-100 * (c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
+        lost = f"{0.0 - 100 * (c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
         doubt = f"{len(rivals)} of the other {len(ranked) - len(tied)} may lose as {likewise}"
         yield f"{who} {extreme}{scope}: {lost}; {doubt if rivals else f'each other class is shown to lose {reverse}'}."
 

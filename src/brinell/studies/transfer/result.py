@@ -396,6 +396,11 @@ def _cells(cells: Sequence[Cell]) -> Table:
 def sentences(result: TransferResult) -> list[str]:
     """The best source, and the models on which examples succeed least and most; that no order is shown comes last."""
     found = [*_best_source(result), *_affected(result)]
+    cells = [cell for cell in result.cells if cell.success.value is not None and not cell.white_box]
+    if not found and cells:
+        ends = (choose(cells, key=lambda cell: cell.success.value or 0.0) for choose in (min, max))
+        low, high = (f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends)
+        found = [f"Examples succeed on {low} to {high} of the samples."]
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
 
