@@ -142,7 +142,7 @@ def test_export(good, tmp_path, ask, capsys):
     code, answer = ask("export", good, "--to", "csv", "--out", tmp_path / "csv")
     assert code == 0 and answer["where"] == str(tmp_path / "csv") and answer["files"]
     assert all((tmp_path / "csv" / name).is_file() for name in answer["files"])
-    assert cli(["export", str(good), "--to", "robustbench", "--about", "venue=None yet", "--out", str(tmp_path / "entry")]) == 0
+    assert cli(["export", str(good), "--to", "robustbench", "--out", str(tmp_path / "entry")]) == 0
     out = capsys.readouterr().out
     assert "note: autoattack_acc is left out" in out and f"robustbench: 1 files in {tmp_path / 'entry'}" in out
     assert cli(["export", str(good), "--to", "wandb"]) == 2 and "csv, robustbench or huggingface" in capsys.readouterr().err
@@ -154,25 +154,14 @@ def test_gate_against_a_baseline(pair, good, ask):
     assert ask("gate", "--without-checks", pair, "--model", "near", "--baseline", pair)[0] in (0, 2)
 
 
-def test_gate_writes_junit(good, tmp_path):
-    import xml.etree.ElementTree as xml
-
-    junit = tmp_path / "gate.xml"
-    assert cli(["gate", str(good), "--robust", "0.99", "--junit", str(junit)]) == 1
-    suite = xml.parse(junit).getroot()
-    assert sum(int(suite_element.get("failures", 0)) for suite_element in suite.iter("testsuite")) >= 1
-
-
-def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsys):
-    import xml.etree.ElementTree as xml
-
+def test_a_check_that_was_not_made_does_not_read_as_passed(good, capsys):
     run = Run.open(good)
     checks = run.manifest["checks"]
     try:
         run.manifest["checks"] = {name: [] for name in checks}
         LAYOUT.save(run.path, run.manifest)
         capsys.readouterr()
-        assert cli(["gate", str(good), "--robust", "0", "--without-checks", "--junit", str(tmp_path / "gate.xml")]) == 0
+        assert cli(["gate", str(good), "--robust", "0", "--without-checks"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert not [line for line in lines if line.startswith("pass") and "not made" in line]
         missing = [line for line in lines if line.startswith("not made  ")]
@@ -180,8 +169,6 @@ def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsy
             r"gate passed, \d+ conditions; \d+ not made, which --without-checks allows; the attacks are weaker than fast: FGSM",
             lines[0],
         )
-        (suite,) = xml.parse(tmp_path / "gate.xml").getroot().iter("testsuite")
-        assert int(suite.get("skipped")) == len(list(suite.iter("skipped"))) > 5 and suite.get("failures") == "0"
         assert cli(["gate", str(good), "--robust", "0"]) == 1
         assert "not made  " not in capsys.readouterr().out
     finally:

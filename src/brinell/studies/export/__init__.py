@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from brinell.engine.request import BaseRequest, Budgets, Folder
+from brinell.engine.request import BaseRequest, Folder
 from brinell.studies.kit import Study
 
 
@@ -12,10 +12,8 @@ class ExportRequest(BaseRequest):
     run: Folder
     """A run folder, made by brinell audit."""
     to: Literal["csv", "robustbench", "huggingface"]
-    """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each model.
+    """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each model, at the run's largest budget.
     huggingface: a file for .eval_results of its repository on the hub. What a run cannot know is null in both: fill it in."""
-    eps: Budgets | None = None
-    """The budget of the RobustBench entry, one of the run's. Default: its largest."""
 
 
 STUDY = Study(
@@ -26,6 +24,6 @@ STUDY = Study(
     examples=(
         "brinell export RUN --to csv --out figures",
         "brinell export RUN --to huggingface",
-        "brinell export RUN --to robustbench --eps 8/255",
+        "brinell export RUN --to robustbench",
     ),
 )

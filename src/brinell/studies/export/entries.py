@@ -18,16 +18,10 @@ from typing import Any
 from brinell.analysis.results import ModelResult, Rate
 from brinell.core.errors import RequestError, option
 from brinell.engine.attack_names import CASCADES
-from brinell.engine.eps_grid import parse_eps
 
 
 def hub_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """The path of a model's file, its text, and what is missing from it.
-
-    Args:
-        result: the model's figures.
-        manifest: of its run.
-    """
+    """The path of a model's file, its text, and what is missing from it."""
     lines: list[str] = []
     figures = [("clean", "clean accuracy", result.clean_accuracy)]
     for text, rate in zip(result.eps_text, result.robust_accuracy, strict=True):
@@ -63,14 +57,8 @@ TESTED = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}
 """Data sets of the leaderboard, and the test images on which its entries are compared."""
 
 
-def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any], eps: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """The path of an entry below model_info, its text, and what is missing from it.
-
-    Args:
-        result: the model's figures.
-        manifest: of its run.
-        eps: the budget; the largest where none is named.
-    """
+def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """The path of an entry below model_info, its text, and what is missing from it."""
     if result.distance not in THREATS:
         raise RequestError(f"RobustBench has Linf and L2, and the run is in {result.distance}: there is no entry to make of it")
     if result.criterion != "misclassified":
@@ -78,17 +66,16 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any], eps: str
             f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
         )
     data = _dataset(str(manifest["data"]["name"]))
-    text, robust = _budget(result, eps)
     facts: Mapping[str, Any] = next(model for model in manifest["models"] if model["name"] == result.model)
     standard = tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"] and result.complete
     failed = [check.code for check in result.checks if check.passed is False]
-    figure, missing = _percent(robust), []
+    figure, missing = _percent(result.robust_accuracy[-1]), []
     fields = {
         **dict.fromkeys(PAPER),
         "number_forward_passes": max(int(stage.get("eot", 1)) for stage in manifest["stages"]),
         "dataset": data,
         "architecture": facts.get("architecture"),
-        "eps": text,
+        "eps": result.eps_text[-1],
         "clean_acc": _percent(result.clean_accuracy),
         "autoattack_acc": figure if standard else None,
         "unreliable": bool(failed),
@@ -112,16 +99,6 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any], eps: str
 def _dataset(name: str) -> str:
     plain = name.lower().replace("-", "").replace("_", "")
     return next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
-
-
-def _budget(result: ModelResult, eps: str | None) -> tuple[str, Rate]:
-    if eps is None:
-        return result.eps_text[-1], result.robust_accuracy[-1]
-    requested = parse_eps(eps).values[0]
-    for rate in result.robust_accuracy:
-        if abs(rate.eps - requested) <= 1e-9 * max(1.0, requested):
-            return eps, rate
-    raise RequestError(f"the run has no eps {eps}: it has {', '.join(result.eps_text)}")
 
 
 def _percent(rate: Rate) -> str | None:

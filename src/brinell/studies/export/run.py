@@ -42,10 +42,8 @@ class ExportAnswer(Result):
 
 
 def carry_out(call: Call) -> ExportAnswer:
-    """Write a run for another tool."""
+    """Write a run for another tool; refuses to write over a file."""
     request: ExportRequest = call.request
-    if request.to != "robustbench" and request.eps is not None:
-        raise RequestError(f"{option('eps')} belongs to {option('to', 'robustbench')}: leave it out")
     run = Run.open(request.run)
     records = run.records()
     result = summarise(run.manifest, records, request.run)
@@ -63,12 +61,9 @@ def entries(request: ExportRequest, run: Run, result: AuditResult) -> tuple[dict
     """Files of the entries of all models, by path, and notes."""
     files: dict[str, str] = {}
     notes: list[str] = []
+    entry = hub_entry if request.to == "huggingface" else robustbench_entry
     for model in result.models:
-        if request.to == "huggingface":
-            path, text, missing = hub_entry(model, run.manifest)
-        else:
-            path, text, missing = robustbench_entry(model, run.manifest, request.eps)
-        files[path] = text
+        path, files[path], missing = entry(model, run.manifest)
         notes += [f"{model.model}: {note}" if len(result.models) > 1 else note for note in missing]
     return files, notes
 

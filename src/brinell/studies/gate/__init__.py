@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, Budgets, File, Folder
+from brinell.engine.request import BaseRequest, Budgets, Folder
 from brinell.studies.kit import Output, Study
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -42,23 +42,15 @@ class GateRequest(BaseRequest):
     """Pass too where checks that count were not made."""
 
 
-class GateOptions(BaseRequest):
-    """The file that a gate writes beside its answer."""
-
-    junit: File | None = None
-    """Write the checks to this file as JUnit XML."""
-
-
 STUDY = Study(
     verb="gate",
     request=GateRequest,
-    options=GateOptions,
     result="brinell.analysis.gate:GateResult",
     positional=("run",),
     output=Output.ANSWER_ONLY,
     examples=(
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
-        "brinell gate RUN --baseline EARLIER --junit gate.xml",
+        "brinell gate RUN --baseline EARLIER --max-drop 0.02",
         "brinell gate PROOFS --certified 0.3 --eps 2/255",
     ),
 )

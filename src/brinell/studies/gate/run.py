@@ -9,17 +9,15 @@ from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
-from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, fitting
 from brinell.store.run import Run, threshold_of
 from brinell.studies import register
 from brinell.studies.gate import GateRequest
-from brinell.studies.gate.formats import junit
 from brinell.studies.kit import Call, Study
 
 
 def carry_out(call: Call) -> GateResult:
-    """Check a run against the thresholds of a call, and write the file that the call names."""
+    """Check a run against the thresholds of a call."""
     request: GateRequest = call.request
     minima = {metric: least for metric in rules.METRICS if (least := getattr(request, metric)) is not None}
     if not minima and request.baseline is None:
@@ -37,10 +35,7 @@ def carry_out(call: Call) -> GateResult:
     with fitting(folder):
         study = register.study_of(folder) if (folder / MANIFEST).is_file() else None
         other = study is not None and study.verb != "audit" and hasattr(study.resolve(study.result), "rates")
-        result = _gate_rates(request, study, minima, eps) if study is not None and other else _gate(request, minima, eps)
-    if call.options.junit is not None:
-        write_text(Path(call.options.junit), junit(result))
-    return result
+        return _gate_rates(request, study, minima, eps) if study is not None and other else _gate(request, minima, eps)
 
 
 def _gate(request: GateRequest, minima: dict[str, float], eps: float | None) -> GateResult:
