@@ -1,4 +1,4 @@
-"""`brinell audit` on the zoo of defences (tests/zoo): broken ones, false alarms on healthy networks, and shown margins.
+"""`brinell audit` on the zoo of defences (benchmarks/zoo): broken ones, false alarms on healthy networks, and shown margins.
 
     python -m benchmarks.defences [--names jpeg dropout ...] [--base NAME] [--samples 100] [--cascade fast] [--seed 0] [--out DIR]
     python -m benchmarks.defences --healthy [--names resnet20 timm ...] [--samples 64] [--cascade fast] [--seed 0]
@@ -22,7 +22,6 @@ samples above the headline or above the truth (Linf). MNIST lenet5_advtrained in
 
 import argparse
 import hashlib
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -36,17 +35,14 @@ from torch import Tensor, nn
 
 import brinell
 from benchmarks import measure
+from benchmarks.zoo import ZOO, Base, Defence, Pair, load, truth
+from benchmarks.zoo.healthy import networks
 from brinell.core.checks import Code
 from brinell.core.errors import BrinellError
 from brinell.core.intervals import wilson
 from brinell.core.oracle import Batch
 from brinell.engine import boundary
 from brinell.store.run import Run
-
-sys.path.insert(0, str(measure.ROOT / "tests"))
-
-from zoo import ZOO, Base, Defence, Pair, load, truth
-from zoo.healthy import networks
 
 GROUP = "checks"
 RUNS = {

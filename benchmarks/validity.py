@@ -11,7 +11,6 @@ more than 1 of 60 above the truth and no check failed. `--part` runs every secon
 
 import argparse
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +18,8 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.defences import adaptive, audit
-
-sys.path.insert(0, str(measure.ROOT / "tests"))
-
-from zoo import ZOO, Pair, load, truth
-from zoo.sound import SOUND, WITHOUT_GRADIENTS
+from benchmarks.zoo import ZOO, Pair, load, truth
+from benchmarks.zoo.sound import SOUND, WITHOUT_GRADIENTS
 
 GROUP = "checks"
 RUNS = {"": "--cases 2", "--broken": "--names none --samples 6"}

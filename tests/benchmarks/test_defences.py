@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from benchmarks.defences import Answer, verdict
 from benchmarks.validity import FEW, cases, part
-from zoo import ZOO, load, truth
-from zoo.pair import Pair
-from zoo.sound import SOUND
+from benchmarks.zoo import ZOO, load, truth
+from benchmarks.zoo.pair import Pair
+from benchmarks.zoo.sound import SOUND
 
 SAMPLES = 24
 TRAINED = [name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")]

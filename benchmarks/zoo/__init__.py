@@ -3,9 +3,9 @@
 `python -m benchmarks.defences` audits them and compares the headline with the truth.
 """
 
-from zoo import accidents, gains, gradients, inputs, inside, outputs, raised, shown, trained
-from zoo.base import Base, load
-from zoo.pair import ZOO, Defence, Pair
+from benchmarks.zoo import accidents, gains, gradients, inputs, inside, outputs, raised, shown, trained
+from benchmarks.zoo.base import Base, load
+from benchmarks.zoo.pair import ZOO, Defence, Pair
 
 __all__ = [
     "ZOO",

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import measure
+from benchmarks.zoo import base
+from benchmarks.zoo.pair import Around
 from brinell.core.domain import Domain
-from zoo import base
-from zoo.pair import Around
 
 Loaded = tuple[object, Tensor, Tensor]
 """A model, its inputs (n, *shape) and labels (n,)."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base
-from zoo.pair import Pair, generator
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Pair, generator
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(k, classes) logits and the (k,) rows of their samples to (k,), larger is more wrong."""

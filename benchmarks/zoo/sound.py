@@ -11,8 +11,8 @@ from sklearn.neighbors import KDTree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo import base
-from zoo.pair import Around, Change, generator, noise_like
+from benchmarks.zoo import base
+from benchmarks.zoo.pair import Around, Change, generator, noise_like
 
 Loaded = tuple[nn.Module, Tensor, Tensor]
 """A model, inputs (n, 1, 8, 8) in [0, 1] and labels (n,)."""

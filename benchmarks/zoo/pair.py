@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from zoo.base import DEFAULT, Base, load
+from benchmarks.zoo.base import DEFAULT, Base, load
 
 Change = Callable[[Tensor], Tensor]
 Flaw = Literal["none", "no gradient", "partial gradient", "wrong gradient", "answers", "random", "company"]

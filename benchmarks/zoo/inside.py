@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from zoo.base import Base
-from zoo.pair import Bpda, Change, Pair, defence, generator
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Bpda, Change, Pair, defence, generator
 
 
 class _Instead(TorchFunctionMode):

@@ -9,8 +9,8 @@ from PIL import Image, ImageFilter
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base
-from zoo.pair import Around, Bpda, Change, Pair, around, defence, generator, noise_like
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Around, Bpda, Change, Pair, around, defence, generator, noise_like
 
 
 def levels(n: int) -> Change:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.base import Base
-from zoo.pair import Around, Bpda, Change, Pair, backward, defence, generator, noise_like
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Around, Bpda, Change, Pair, backward, defence, generator, noise_like
 
 
 def _plain(base: Base, before: Change) -> Pair:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base, load
-from zoo.pair import Around, Change, Pair, defence
+from benchmarks.zoo.base import Base, load
+from benchmarks.zoo.pair import Around, Change, Pair, defence
 
 BELOW = -4.0
 """Logit of the classes that are not the decision, where a defence invents them."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base
-from zoo.pair import Pair, defence
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Pair, defence
 
 Pattern = Callable[[Tensor], Tensor]
 """(n, *shape) inputs to (n,) numbers, at least 0."""
@@ -28,6 +28,7 @@ class Turned(nn.Module):
         self.linear = linear
 
     def forward(self, x: Tensor) -> Tensor:
+        """(classes, n) in place of (n, classes)."""
         return self.linear.weight @ x.T + self.linear.bias[:, None]
 
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.inside import Activated, largest
+from benchmarks.zoo.pair import Around, Bpda, Change, Pair, defence, generator, value_of
 from brinell.core.streams import initial
-from zoo.base import Base
-from zoo.inside import Activated, largest
-from zoo.pair import Around, Bpda, Change, Pair, defence, generator, value_of
 
 MNIST = {"base": "cnn4_pgd"}
 IMAGES, EPOCHS, BATCH, RATE = 10_000, 6, 64, 2e-3

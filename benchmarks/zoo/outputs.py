@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base, load
-from zoo.inputs import Mean
-from zoo.pair import Around, Bpda, Change, Pair, defence
+from benchmarks.zoo.base import Base, load
+from benchmarks.zoo.inputs import Mean
+from benchmarks.zoo.pair import Around, Bpda, Change, Pair, defence
 
 
 def _after(base: Base, after: Change) -> Pair:

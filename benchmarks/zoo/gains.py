@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base
-from zoo.pair import Change, Pair, defence
-from zoo.shown import Shown
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.pair import Change, Pair, defence
+from benchmarks.zoo.shown import Shown
 
 SLOPE = 0.2
 """Weight of the pattern that multiplies a margin: e to the power of 19 within 8/255 of a CIFAR-10 image."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.base import Base
-from zoo.inputs import unseen
-from zoo.pair import Around, Bpda, Pair, around, defence, generator, noise_like, value_of
+from benchmarks.zoo.base import Base
+from benchmarks.zoo.inputs import unseen
+from benchmarks.zoo.pair import Around, Bpda, Pair, around, defence, generator, noise_like, value_of
 
 
 class EarlyExit(nn.Module):
