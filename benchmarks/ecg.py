@@ -40,7 +40,6 @@ PLAIN = "clean_up=false&refine=0"
 ATTACKS = (
     f"rlab?distortions={ALL_SIGNALS}&{PLAIN}",
     f"rlab?distortions={ALL_SIGNALS}&{PLAIN}&policy=greedy",
-    f"rlab?distortions={ALL_SIGNALS}&{PLAIN}&policy=random-search",
     f"rlab?{PLAIN}",
     f"rlab?distortions=signed-patch&{PLAIN}&policy=greedy",
     "square?steps=999",

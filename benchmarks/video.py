@@ -62,7 +62,7 @@ def equal(options: Namespace, bench: Bench) -> None:
     """Ways to place the same distortions within the same distance."""
     eps, budget, places = options.eps, options.budget, f"patch={options.patch}&draws={options.draws}&slots=32"
     spec = f"rlab?distortions={options.distortions}&{places}&clean_up=false"
-    policies = {"RLAB, greedy": "greedy", "random search (policy=random-search)": "random-search"}
+    policies = {"RLAB, greedy": "greedy"}
     policies |= {f"RLAB, {Path(policy).stem}": policy for policy in options.policies}
     ways: dict[str, Callable[[int], Outcome]] = {
         name: lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, budget, seed)

@@ -125,11 +125,6 @@ def _darker(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tens
     return distortion.distort(x, -parameter, rng)
 
 
-def _random_signs(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
-    """As if the gradient's signs were random, value by value."""
-    return distortion.distort(x, parameter, rng.normal(*x.shape[1:]))
-
-
 def _mosaic(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
     """As an agent uses it: signs that differ from patch to patch, here random."""
     plus, minus = (distortion.distort(x, parameter, torch.full(x.shape[:2], sign)) for sign in (1.0, -1.0))
@@ -161,7 +156,6 @@ KNOBS = (
     ),
     Knob("occlusion", "scale", _plain, _from(0.01, 1.0)),
     Knob("signed-patch", "scale", _mosaic, _from(0.02, 0.6)),
-    Knob("gradient-sign", "scale", _random_signs, _from(0.02, 0.6)),
     Knob("baseline-wander", "scale", _plain, _from(0.01, 1), signals=True),
     Knob("mains-hum", "scale", _plain, _from(0.002, 0.3), signals=True),
     Knob("muscle-noise", "scale", _plain, _from(0.002, 0.5), signals=True),
@@ -227,10 +221,9 @@ def originals(folder: Path, count: int) -> Tensor:
 
 
 def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) -> Tensor:
-    """Distorted inputs, with random signs in place of a gradient."""
+    """Distorted inputs."""
     rng = Streams.of(0, torch.arange(len(x)))
-    gradient = rng.fold("gradient").normal(*x.shape[1:])
-    return apply(plugins.build("distortion", name, {}), x, severity, rng, domain=domain, draw=draw, gradient=gradient)
+    return apply(plugins.build("distortion", name, {}), x, severity, rng, domain=domain, draw=draw)
 
 
 def calibrated() -> list[str]:

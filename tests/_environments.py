@@ -8,9 +8,22 @@ from torch import Tensor, nn
 
 from brinell.core.streams import Streams
 from brinell.rlab.episodes import Action, Observation, Step
-from brinell.rlab.policy import Heads
+from brinell.rlab.policy import Heads, best
 
 OVER = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random:
+    """Every set of allowed options is as likely as any other: the control that learning is compared with."""
+
+    choices: tuple[int, ...]
+    """How many options each branch chooses."""
+
+    def act(self, observation: Observation, rng: Streams) -> Action:
+        """Uniform sampling without replacement."""
+        keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed))
+        return best(keys, observation, self.choices)
 
 
 @dataclass

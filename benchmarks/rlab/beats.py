@@ -21,8 +21,7 @@ import brinell
 from brinell.core.domain import Domain
 from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
-from brinell.rlab import validation
-from brinell.rlab.agent import Agent, find_agent
+from brinell.rlab.agent import Agent, find_agent, verdict
 from rlab.common import Outcome, fight, over
 
 DOMAIN = Domain(kind="signal", shape=(1, 187), low=-5.0, high=5.0)
@@ -104,7 +103,7 @@ def main() -> None:
         f"{part['correlation']:.2f}{'' if part['kept'] else ' (left out)'}" for part in description["surrogates"]
     )
     title = f"Heartbeats: accuracy on DS2 {float(right.float().mean()):.3f}; surrogates correlate with answers by {explained}"
-    print(validation.verdict(description), description["training_queries"], sep="\n")
+    print(verdict(description), description["training_queries"], sep="\n")
     table = measure.Table(title, "attack, @10, @50, mean queries, median, over Square, over greedy")
     outcomes: dict[str, list[Outcome]] = {}
     for name, spec in {

@@ -112,7 +112,7 @@ def agents(options: Namespace) -> None:
     columns = "agent, training queries, trained s, @250, @1000, median queries, mean queries, ratio of means, L2"
     out = measure.Table(title, columns, "Ratios are to greedy. " + OVER.format("greedy"))
     base = torch.zeros(0)
-    for name, algorithm in {"greedy": "", "random-search": "", "prior, greedy": "prior", "DQN, margin": "dqn"}.items():
+    for name, algorithm in {"greedy": "", "prior, greedy": "prior", "DQN, margin": "dqn"}.items():
         policy = trained(options, algorithm) if algorithm else name
         description = find_agent(policy).about or {}
         ends = [fight(bench, f"rlab?patch=2&policy={policy}", 1.0, MOST, seed) for seed in options.seeds]
@@ -134,7 +134,7 @@ def equal(options: Namespace) -> None:
         bench, spec = Bench.of(name, options.samples), f"rlab?{settings}&clean_up=false"
         title = f"The same values placed by others: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
         out = measure.Table(title, "way, @100, @250, @500, @1000, median queries, L2 of the fooled, s per image")
-        for policy in ("prior", "greedy", "random-search"):
+        for policy in ("prior", "greedy"):
             ends = [fight(bench, f"{spec}&policy={policy}", eps, MOST, seed) for seed in options.seeds]
             out.add(policy, *cells(ends, "@100 @250 @500 rate median l2 seconds", len(bench.y)))
         for way, control in (("Square's search", {}), ("Sparse-RS's search", {"control": Sparse})):
@@ -190,7 +190,7 @@ def free(options: Namespace) -> None:
     title = "Each distortion alone, without a limit on the distance"
     note = (
         "Success (median queries; median L2 of the fooled after clean-up) / success of the distortion laid over the whole image "
-        "at each of its five severities. 4 draws. Not gradient-sign: it looks into the model, which this attack does not."
+        "at each of its five severities. 4 draws."
     )
     heads = [f"{bench.subject.name} ({len(bench.y)} images, {budget} queries)" for bench, budget in benches]
     out = measure.Table(title, ", ".join(["distortion", *heads]).replace(" images, ", " images; "), note)

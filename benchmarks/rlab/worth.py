@@ -1,4 +1,4 @@
-"""Benefit of learning: random search, greedy, the shipped prior and trained agents, on seen and unseen networks.
+"""Benefit of learning: greedy, the shipped prior and trained agents, on seen and unseen networks.
 
     python benchmarks/rlab --study worth [--data seen unseen plain ...] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
 
@@ -48,7 +48,7 @@ CASES = {
 
 def main() -> None:
     """One table."""
-    lists = {"data": list(CASES), "seeds": [0, 1, 2], "controls": ["random-search", "greedy", "prior"], "policies": []}
+    lists = {"data": list(CASES), "seeds": [0, 1, 2], "controls": ["greedy", "prior"], "policies": []}
     options = measure.arguments(__doc__, study=("worth",), **lists, samples=100, skip=300)
     columns = "data, samples, policy, training queries, @100, @250, mean queries, over greedy, over prior"
     table = measure.Table("What learning is worth", columns)

@@ -4,15 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from brinell.core.model import Access
-
 
 @dataclass(frozen=True, kw_only=True)
 class Glare:
     """A lamp in the upper left corner, whose light falls off towards the lower right."""
 
     domains = frozenset({"image", "video"})
-    access = Access.LABELS
 
     def draws(self, shape):
         """One version: nothing is random."""

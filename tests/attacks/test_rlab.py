@@ -78,8 +78,6 @@ REFUSALS = [
     ("patch=1&stride=1x1", "patch .1,. with stride .1, 1. does not fit"),
     ("stride=1x1", "stride is 1x1: between 1 and `patch`"),
     ("distortions=gaussian-nois", "there is no distortion 'gaussian-nois', did you mean 'gaussian-noise'?"),
-    ("distortions=gradient-sign", "it needs gradients, and the model gives scores only"),
-    ("distortions=gaussian-noise+gradient-sign", "it needs gradients, and the model gives scores only"),
     ("distortions=", "'' names no distortions: write NAME\\+NAME"),
     ("distortions=fog++fog", "names no distortions: write NAME\\+NAME"),
     ("distortions=dead-pixel(value=0.5", "names no distortions: write NAME\\+NAME, and options as NAME"),
@@ -87,10 +85,7 @@ REFUSALS = [
     ("distortions=dead-pixel(wert=0.5)", "distortion dead-pixel has no option .wert.; it has: value"),
     ("severities=6", r"severities are \(6,\)"),
     ("severities=1+x", "option severities of attack rlab is 'x'"),
-    (
-        "policy=nowhere.safetensors",
-        "there is no policy 'nowhere.safetensors': name default, prior, greedy, random-placement, random-search or a file",
-    ),
+    ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name default, prior, dqn, greedy or a file"),
     ("policy={file}", "is no policy: name a file that `brinell train agent` wrote"),
     (
         "policy={folder}/mixed.safetensors",
@@ -199,18 +194,6 @@ def test_a_filter_of_ones_own_is_used(folder, tmp_path):
         assert int((records.outcome == "broken").sum()) == fooled
 
 
-def test_gradient_sign_is_a_filter_for_white_boxes():
-    """Patch 1 of two decides, upwards: the sign is known from one gradient of each sample, which the ledger counts."""
-    model = Recorder(lambda x: threshold(0.5)(x.flip(1)), Domain(kind="vector", shape=(2,)))
-    attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "clean_up": "false", "steps": "40"})
-    assert attack.access == Access.GRADIENTS and attack.cost(2) == (42, 1)
-    assert plugins.build("attack", "rlab", {}).access == Access.SCORES
-    ledger = run_attack(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
-    assert ledger.fooled.all() and ledger.costs.backwards.tolist() == [1, 1, 1]
-    assert model.queries == int(ledger.costs.forwards.sum())
-    assert (ledger.best.closest[:, 1] > 0.5).all()
-
-
 @pytest.mark.parametrize("settings", [{}, {"refine": "5"}])
 def test_queries_are_counted_and_bounded(settings):
     """Two samples of which one can be fooled: as many inputs were seen as the ledger says, and no more than `cost` foretells."""
@@ -232,20 +215,3 @@ def test_a_run_says_which_policy_placed_and_why():
         remarks = attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
         assert [remark.code for remark in remarks] == ["policy"]
         assert remarks[0].text.startswith(f"placed by the policy {name}: ") and "docs/results/rlab.md" in remarks[0].text
-
-
-@pytest.mark.parametrize(("value", "is_worse"), [(1.3, True), (0.9, False)])
-def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, value, is_worse):
-    validation = {
-        "inputs": 40,
-        "budget": 301,
-        "queries": {"policy": 65.0, "greedy": 50.0},
-        "ratios": {"greedy": [value, 0.8, 1.9]},
-    }
-    path = tmp_path / "agent.safetensors"
-    Agent(prior=Prior(1), about={"validation": validation}).save(path)
-    run = run_audit(tmp_path / "run", model(), X, Y, attack=(f"rlab?policy={path}&steps=3&patch=1",), norm="l2", eps="1")
-    [remarks_of_model] = run.manifest["remarks"].values()
-    [remarks] = remarks_of_model.values()
-    assert remarks["policy"] == f"placed by the policy {path}: it was asked for"
-    assert ("1.30 [0.80, 1.90] times greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == is_worse

@@ -42,21 +42,8 @@ class Chooses(Honest):
         return x + 0.1 * per_sample(severity, x) * (per_sample(aim, x) - x)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Looks(Honest):
-    """Follows the gradient."""
-
-    access: ClassVar[Access] = Access.GRADIENTS
-
-    def draws(self, shape):
-        return 1
-
-    def __call__(self, x, severity, rng, draw, gradient):
-        return (x + 0.01 * per_sample(severity, x) * gradient.sign()).clamp(0, 1)
-
-
 def test_the_honest_ones_pass():
-    for honest in (Honest, Chooses, Looks):
+    for honest in (Honest, Chooses):
         check_distortion(honest)
 
 
@@ -87,14 +74,6 @@ class DividesByRange(Honest):
         flat = super().__call__(x, severity, rng, draw).flatten(1)
         least, most = x.flatten(1).amin(1, keepdim=True), x.flatten(1).amax(1, keepdim=True)
         return ((flat - least) / (most - least) * (most - least) + least).reshape(x.shape).clamp(0, 1)
-
-
-class NormalisesGradient(Looks):
-    """0 / 0 where the gradient vanishes."""
-
-    def __call__(self, x, severity, rng, draw, gradient):
-        largest = per_sample(gradient.flatten(1).abs().amax(1), x)
-        return (x + 0.01 * per_sample(severity, x) * gradient / largest).clamp(0, 1)
 
 
 class Fails(Honest):
@@ -213,10 +192,6 @@ class NoKind(Honest):
     domains = frozenset()
 
 
-class WantsScores(Honest):
-    access = Access.SCORES
-
-
 @dataclass(frozen=True, kw_only=True)
 class OtherWord(Honest):
     seed: int = 0
@@ -266,7 +241,6 @@ RULES = [
     (ToNumpy, "made ndarray of"),
     (Leaves, "distortion Leaves left the bounds by 0.0"),
     (DividesByRange, "answered NaN or infinity"),
-    (NormalisesGradient, "answered NaN or infinity"),
     (Fails, "failed with IndexError: no such severity"),
     (WritesIntoInput, "wrote into the inputs it was given"),
     (WritesIntoSeverity, "wrote into what it was given"),
@@ -289,7 +263,6 @@ RULES = [
     (PublishedBackwards, "is not stronger at higher severities"),
     (OtherKind, "domains must be some of image, signal, video, vector"),
     (NoKind, "domains must be some of"),
-    (WantsScores, "access must be LABELS, for none at all, or GRADIENTS"),
     (OtherWord, "setting seed has another name here: the streams"),
     (LosesItsSettings, "come back from JSON as others"),
     (NotJson, "do not survive JSON"),
@@ -305,4 +278,4 @@ def test_violators():
 
 def test_every_violator_is_listed():
     defined = {value for value in globals().values() if isinstance(value, type) and issubclass(value, Honest)}
-    assert defined - {Honest, Chooses, Looks} <= {violator for violator, _ in RULES}
+    assert defined - {Honest, Chooses} <= {violator for violator, _ in RULES}

@@ -15,5 +15,4 @@ def test_distortions(part):
 def test_distortions_with_other_settings():
     check_distortion(plugins.load("distortion", "dead-pixel"), value=0.5)
     check_distortion(plugins.load("distortion", "signed-patch"), factor=3.0)
-    check_distortion(plugins.load("distortion", "gradient-sign"), factor=0.2)
     check_distortion(plugins.load("distortion", "mains-hum"), rate=360.0, frequency=60.0)

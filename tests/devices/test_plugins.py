@@ -41,7 +41,6 @@ def test_attacks(norm, part, tmp_path):
 
 def test_distortions(tmp_path):
     kinds = [name for name in plugins.names("distortion") if "image" in plugins.load("distortion", name).domains]
-    kinds = [name for name in kinds if plugins.load("distortion", name).access.name != "GRADIENTS"]
     check("corrupt", DIGITS | {"samples": 4, "kind": kinds, "severity": [2]}, tmp_path)
 
 

@@ -153,14 +153,6 @@ def test_signed_patch_offers_every_combination_of_signs():
     torch.testing.assert_close(large(x, torch.full((8,), 3), Streams.of(0, torch.arange(8)), torch.arange(8)) - x, 2 * (y - x))
 
 
-def test_gradient_sign():
-    distortion = plugins.build("distortion", "gradient-sign", {})
-    x, gradient = torch.tensor([[0.5, 0.5, 0.5, 1.0]]), torch.tensor([[0.1, -7.0, 0.0, 1.0]])
-    step = distortion.scale.small[4]
-    y = distortion(x, torch.tensor([5]), Streams.of(0, torch.arange(1)), torch.tensor([0]), gradient)
-    torch.testing.assert_close(y, torch.tensor([[0.5 + step, 0.5 - step, 0.5, 1.0]]))
-
-
 def test_a_video_is_its_frames(subtests):
     """The same draw distorts every frame as it would a picture of its own."""
     for name in ["gaussian-blur", "motion-blur", "jpeg", "pixelate", "fog", "dead-pixel", "occlusion"]:

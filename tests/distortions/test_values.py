@@ -24,9 +24,8 @@ def fingerprints(name):
         place = torch.arange(math.prod(SHAPES[kind]), dtype=torch.float64)
         ramp = 0.5 + 0.35 * torch.sin(place * 0.37) + 0.1 * torch.sin(place * 1.9)
         x = torch.stack([ramp, ramp.flip(0), ramp.roll(5), ramp.square()]).reshape(4, *SHAPES[kind]).float()
-        gradient = [(x - 0.5).roll(1, -1)] if distortion.access == 3 else []
         draws = distortion.draws(SHAPES[kind])
-        out = distortion(x, severity, rng, draw % draws if draws else draw, *gradient)
+        out = distortion(x, severity, rng, draw % draws if draws else draw)
         sums[kind] = [round(value, 4) for value in (out.double().flatten(1) @ torch.cos(place * 1.3)).tolist()]
     return sums
 

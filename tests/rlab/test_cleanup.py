@@ -30,7 +30,6 @@ def case(
     severity=4,
     settings=None,
     criterion=MISCLASSIFIED,
-    slots=64,
 ):
     """Clean up samples on which severity 4 (a quarter more) stands on the patches of `standing` (n, patches) bool."""
     standing = torch.as_tensor(standing).bool()
@@ -44,7 +43,7 @@ def case(
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
     settings = settings or CleanUp(eliminations=40, halvings=0)
     successes = no_outcomes(threat.eps, GRID, 1)._replace(variant=torch.where(standing, 0, CLEAN), value=value)
-    cleaned = clean_up(
+    variant, strength, _ = clean_up(
         ledger.oracle(),
         batch,
         threat,
@@ -53,12 +52,11 @@ def case(
         grid=GRID,
         variants=variant_list,
         settings=settings,
-        slots=slots,
     )
     inputs = DistortedInputs(n, SIGNAL, variant_list, batch.x.device)
     inputs.put(torch.arange(n), batch.x, rng)
-    x = inputs.render(torch.arange(n), cleaned.variant, GRID)
-    return SimpleNamespace(variant=cleaned.variant, x=x), cleaned.strength, ledger, model
+    x = inputs.render(torch.arange(n), variant, GRID)
+    return SimpleNamespace(variant=variant, x=x), strength, ledger, model
 
 
 def test_exactly_what_is_needed_stays(subtests):
@@ -146,18 +144,3 @@ def test_another_criterion_than_the_error():
     assert int((assignment.variant != CLEAN).sum()) == 2
     single, *_ = case(weight, -24.0, torch.ones(1, 8))
     assert int((single.variant != CLEAN).sum()) == 1
-
-
-def test_slots_change_no_answer_and_stay_full(subtests):
-    """Seven samples of which each needs another number of tries: the same is left, and no slot waits while there is work."""
-    for slots in [1, 2, 3]:
-        with subtests.test(slots=slots):
-            weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
-            standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
-            small_result, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
-            large_result, large_strength, large_ledger, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
-            assert torch.equal(small_result.variant, large_result.variant) and torch.equal(strength, large_strength)
-            assert ledger.costs.forwards.tolist() == large_ledger.costs.forwards.tolist()
-            sizes = [len(call) for call in model.calls]
-            assert max(sizes) == slots and sum(sizes) == int(ledger.costs.forwards.sum())
-            assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

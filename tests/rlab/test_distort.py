@@ -1,24 +1,23 @@
 """What stands where: known answers on tiny inputs, then the laws that every assignment keeps."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from _helpers import threat_of
 from _placing import Plus
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
-from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_blur import GaussianBlur
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.distortions.gradient_sign import GradientSign
 from brinell.distortions.signed_patch import SignedPatch
-from brinell.rlab.distort import CLEAN, DistortedInputs, Variant, variants
+from brinell.rlab.distort import CLEAN, DistortedInputs, Variant, strength_remarks, strengths, variants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,8 @@ class Counted(Plus):
         return super().__call__(x, severity, rng, draw)
 
 
-def held(x, domain, choices, gradient=None, seed=0):
-    inputs = DistortedInputs(len(x), domain, choices, x.device, gradient)
+def held(x, domain, choices, seed=0):
+    inputs = DistortedInputs(len(x), domain, choices, x.device)
     inputs.put(torch.arange(len(x)), x, Streams.of(seed, torch.arange(len(x))))
     return inputs
 
@@ -133,38 +132,10 @@ def test_bounds_of_the_data():
     assert torch.equal(plus[x == 20], x[x == 20])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slope(Plus):
-    """Follows the gradient with its size."""
-
-    access: ClassVar[Access] = Access.GRADIENTS
-
-    def __call__(self, x, severity, rng, draw, gradient):
-        return (x + gradient).clamp(0, 1)
-
-
-def test_gradients_are_handed_in_as_those_of_the_unit_range():
-    """A loss that rises by 0.01 per volt rises by 0.2 over a range of 20 volts."""
-    domain = Domain(kind="vector", shape=(3,), low=-10.0, high=10.0)
-    asked = []
-
-    def gradient(rows):
-        asked.append(rows.tolist())
-        return torch.tensor([[0.01, 0.0, -0.01]]).expand(len(rows), 3)
-
-    inputs = held(torch.zeros(2, 3), domain, variants([Slope(), GradientSign()], domain, (1,)), gradient)
-    torch.testing.assert_close(inputs.inputs(ints(1), ints(0)), torch.tensor([[4.0, 0.0, -4.0]]))
-    step = float(GradientSign.scale(ints(1), torch.zeros(1, 3)) * 20)
-    torch.testing.assert_close(inputs.inputs(ints(1), ints(1)), torch.tensor([[step, 0.0, -step]]))
-    assert {tuple(rows) for rows in asked} == {(0, 1)}
-
-
 def test_what_cannot_be_made_is_refused():
     domain = Domain(kind="vector", shape=(3,))
     with pytest.raises(RequestError, match="no distortion is left"):
         DistortedInputs(1, domain, (), "cpu")
-    with pytest.raises(RequestError, match="needs gradients"):
-        held(torch.zeros(1, 3), domain, variants([GradientSign()], domain, (1,)))
 
     class Broken(Plus):
         def __call__(self, x, severity, rng, draw):
@@ -172,3 +143,26 @@ def test_what_cannot_be_made_is_refused():
 
     with pytest.raises(ContractError, match="left the bounds"):
         held(torch.zeros(1, 3), domain, variants([Broken()], domain, (1,), 1))
+
+
+def test_severities_that_are_not_named_fit_the_budget():
+    """The strongest of a whole input fills it twice, where there is a limit; what is named, or strong enough, stays as it is."""
+    domain, x = Domain(kind="image", shape=(1, 8, 8)), torch.full((3, 1, 8, 8), 0.5)
+    threat, rng = threat_of(torch.tensor([2.0, 0.1, 7.9999]), "l2", domain, n=3), Streams.of(0, torch.arange(3))
+    held_by = {}
+    for severities in ((), (1, 2, 3, 4, 5)):
+        inputs = DistortedInputs(3, domain, variants([SignedPatch()], domain, severities), x.device)
+        inputs.put(torch.arange(3), x, rng, threat)
+        held_by[severities] = inputs
+    fitted, named = held_by.values()
+    strongest = len(fitted.variants) - 1
+    rows = torch.arange(3)
+    sizes = threat.distance.size(fitted.inputs(rows, torch.full_like(rows, strongest)) - x)
+    before = threat.distance.size(named.inputs(rows, torch.full_like(rows, strongest)) - x)
+    assert sizes[0].item() == pytest.approx(4.0, rel=1e-3) and before[0].item() < 2
+    assert fitted.fill[:, 0].tolist() == pytest.approx([2, float(before[1]) / 0.1, 1], rel=1e-3)
+    assert torch.equal(sizes[1:], before[1:]), "strong enough, and a budget beyond every change"
+    factors, fills = strengths(fitted.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1]))
+    grown = strength_remarks(["signed-patch"], factors, fills)
+    weak = strength_remarks(["signed-patch"], *strengths(named.variants, x[:1], threat.select(rows[:1]), rng.select(rows[:1])))
+    assert len(grown) == len(weak) == 1 and "made stronger" in grown[0] and "do not fill eps: signed-patch" in weak[0]

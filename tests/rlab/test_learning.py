@@ -1,20 +1,17 @@
 """Each algorithm on problems whose answers are known."""
 
-import dataclasses
-
 import pytest
 import torch
 
-from _environments import OVER, Linear, Shared, Swaps, Table, mean_returns
+from _environments import OVER, Linear, Random, Shared, Swaps, Table, mean_returns
 from _refusals import refused
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
-from brinell.rlab.dqn import DQN, DQNSettings, Sample, target_of
+from brinell.rlab.dqn import DQN, DQNSettings, Transition, target_of
 from brinell.rlab.episodes import Observation
-from brinell.rlab.policy import Heads, Learned, Random
+from brinell.rlab.policy import Heads, Learned
 
 QUICK = DQNSettings(
-    n_step=1,
     gamma=0.5,
     learning_rate=0.05,
     batch_size=32,
@@ -61,15 +58,6 @@ def test_dqn_finds_the_exact_q():
     train(trainer, 2400)
     exact = torch.tensor([[1 / 3, 2 / 3], [7 / 3, 1.0]])
     assert torch.allclose(q_of(network, 2), exact, atol=0.01)
-
-
-def test_dqn_with_longer_ways_finds_the_value_of_what_it_does():
-    network = Linear("state", 2, (2,))
-    settings = dataclasses.replace(QUICK, n_step=3, epsilon_end=0.0, epsilon_steps=1000, capacity=150)
-    trainer = DQN(settings, network, two_states(), 0)
-    train(trainer, 2400)
-    q = q_of(network, 2)
-    assert (q[0, 1].item(), q[1, 0].item()) == pytest.approx((2 / 3, 7 / 3), abs=0.02)
 
 
 def test_a_state_that_allows_nothing_is_worth_what_follows():
@@ -125,8 +113,7 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
             return Heads(torch.zeros(1), (self.outputs,))
 
     state = Observation({}, (torch.tensor([[True, True, True, False]]),))
-    unit = torch.ones(1)
-    sample = Sample(state, (torch.tensor([[0]]),), 3 * unit, 0.5 * unit, state, unit)
+    sample = Transition(state, (torch.tensor([[0]]),), torch.tensor([3.0]), torch.tensor([0.5]), state)
     network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
     # With advantages: from their mean over the three that are allowed.
     assert target_of(sample, network, copy, (1,)).item() == pytest.approx(3 + 0.5 * (1 - 4))
@@ -136,18 +123,6 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
 def test_epsilon_falls_from_the_warm_up_to_its_end():
     settings = DQNSettings(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=1000, warm_up=250)
     assert [settings.epsilon(steps) for steps in (0, 249, 250, 500, 1000, 5000)] == pytest.approx([0.9, 0.9, 0.7, 0.5, 0.1, 0.1])
-
-
-def test_softmax_exploration_prefers_what_looks_better():
-    network = Linear("state", 1, (4,))
-    with torch.no_grad():
-        network.branches[0].bias.copy_(torch.tensor([1.0, 2.0, 3.0, 9.0]).log())
-    table = Table(
-        torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4), slots=4000, forbidden=torch.tensor([[False] * 3 + [True]])
-    )
-    trainer = DQN(DQNSettings(temperature=1.0, epsilon_start=0.0, epsilon_end=0.0), network, table, 0)
-    share = torch.bincount(trainer._explore()[0][:, 0], minlength=4) / 4000
-    assert torch.allclose(share, torch.tensor([1.0, 2.0, 3.0, 0.0]) / 6, atol=0.03)
 
 
 def test_training_ends_with_its_budget_or_with_the_work():
@@ -170,7 +145,7 @@ def test_a_reward_that_is_not_finite_stops_training():
 
 def test_settings_out_of_range(subtests):
     for make, bad, setting in [
-        (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
+        (DQNSettings, {"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         (DQNSettings, {"learning_rate": 0.0}, "learning_rate is 0"),
     ]:
         with subtests.test(make=make, bad=bad, setting=setting):

@@ -11,7 +11,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.distort import variants
-from brinell.rlab.prior import LEAST, Prior, describe, fit, probe
+from brinell.rlab.prior import LEAST, Prior, describe, fit, likelihood, probe
 
 IMAGE = Domain(kind="image", shape=(3, 12, 12))
 GRID = PatchGrid((3, 12, 12), (3, 3))
@@ -60,8 +60,9 @@ def probes_of(n=400, probes=20):
 def fitted():
     probes, x, gradient, planted_mask, ledger = probes_of()
     prior = Prior(3, seed=1)
-    curve = fit(prior, probes, torch.Generator().manual_seed(0), steps=500, batch_size=32)
-    return prior, curve, probes, planted_mask, ledger
+    before = likelihood(prior, probes).mean().item()
+    fit(prior, probes, torch.Generator().manual_seed(0), steps=500, batch_size=32)
+    return prior, (before, likelihood(prior, probes).mean().item()), probes, planted_mask, ledger
 
 
 def test_probes_cost_what_they_say_and_tell_what_was_answered(fitted):
@@ -82,11 +83,11 @@ def test_moments_foretell_the_variance_of_the_effects():
 
 
 def test_the_planted_energies_are_recovered(fitted):
-    prior, curve, _, _, _ = fitted
+    prior, losses, _, _, _ = fitted
     x, _, planted_mask = planted(40, seed=9)
     energy = prior.energies(describe(x, GRID))
     loud = planted_mask.flatten(1)[:, GRID.members].float().mean(2) == 1
-    assert energy.mean(1).sub(1).abs().max() < 0.05 and curve[-1] < curve[0]
+    assert energy.mean(1).sub(1).abs().max() < 0.05 and losses[1] < losses[0]
     ratio = energy[loud].mean() / energy[~loud].mean()
     assert ratio > 20, "planted: 100"
 

@@ -23,7 +23,6 @@ DOMAIN, GRID, SLOTS = Domain(kind="signal", shape=(1, 32)), PatchGrid((1, 32), (
 VARIANTS = variants([Lift()], DOMAIN, (5,), 1)
 SETTINGS = DQNSettings(
     epsilon_start=0.2,
-    temperature=ADVANTAGE,
     warm_up=240,
     updates=4,
     batch_size=32,

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _environments import Random
 from brinell.core.streams import Streams
 from brinell.rlab.episodes import Observation
-from brinell.rlab.policy import Heads, Learned, Random, best, gumbel, top, worth
+from brinell.rlab.policy import Heads, Learned, best, gumbel, top, worth
 
 F, T = False, True
 

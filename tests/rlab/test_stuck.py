@@ -2,12 +2,12 @@
 
 import torch
 
+from _environments import Random
 from _helpers import Recorder
 from _placing import ALL, GRAY, SIGNAL, SLOW, Minus, Plus, act, make_world, start_world
 from brinell.core.criterion import Targeted
 from brinell.rlab.distort import CLEAN
 from brinell.rlab.episodes import Rules
-from brinell.rlab.policy import Random
 
 
 def both_of_two(x):

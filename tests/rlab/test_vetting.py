@@ -1,21 +1,21 @@
 """Distortions of one's own are tried at every severity that they may use, on real inputs and on dark and constant ones."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from _helpers import mlp, plan_of
+from _helpers import mlp, plan_of, threat_of
 from brinell.attacks.rlab import RLAB
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
-from brinell.core.model import Access
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.models._torch_model import TorchModel
 from brinell.rlab.distort import extremes
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
+SMALL = threat_of(0.2, "l2", IMAGE, n=4)
 REAL = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1
 
 
@@ -26,7 +26,6 @@ class UserDistortion:
     fault: str = ""
 
     domains = frozenset({"image"})
-    access = Access.LABELS
 
     def draws(self, shape):
         return 1
@@ -60,18 +59,19 @@ def test_a_fault_is_found_before_anything_is_spent(subtests):
     ]:
         with subtests.test(fault=fault, line=line):
             with pytest.raises(ContractError, match=f"distortion UserDistortion {line}"):
-                attack(fault).try_on(REAL, IMAGE)
+                attack(fault).try_on(REAL, SMALL)
 
 
 def test_only_severities_that_may_be_used_are_tried():
-    assert attack("nan at 2", severities=(1, 3)).try_on(REAL, IMAGE) == []
+    assert attack("nan at 2", severities=(1, 3)).try_on(REAL, SMALL) == []
 
 
-def test_one_that_changes_nothing_is_told():
-    assert attack("idle").try_on(REAL, IMAGE) == ["distortion UserDistortion changes none of 4 inputs at severity 1, 2, 3, 4, 5"]
-    assert attack("idle below 3").try_on(REAL, IMAGE) == ["distortion UserDistortion changes none of 4 inputs at severity 1, 2"]
-    assert attack().try_on(REAL, IMAGE) == []
-    assert attack().try_on(torch.zeros(4, 1, 4, 4), IMAGE), "darkening does nothing to what is dark"
+def test_one_that_cannot_fill_the_budget_is_told_and_one_that_can_grows():
+    assert "do not fill eps: user-distortion 0.00 of it" in attack("idle").try_on(REAL, SMALL)[0]
+    (weak,) = attack(severities=(1,)).try_on(REAL, replace(SMALL, eps=torch.full((4,), 1.5)))
+    assert "do not fill eps: user-distortion 0." in weak
+    assert "made stronger" in attack().try_on(REAL, replace(SMALL, eps=torch.full((4,), 1.5)))[0]
+    assert "0.00" in attack().try_on(torch.zeros(4, 1, 4, 4), SMALL)[0], "darkening does nothing to what is dark"
 
 
 def test_what_is_shipped_is_tried_too_at_every_severity(monkeypatch):
@@ -82,7 +82,7 @@ def test_what_is_shipped_is_tried_too_at_every_severity(monkeypatch):
         return noise(self, x, severity, rng, draw)
 
     monkeypatch.setattr(GaussianNoise, "__call__", recorded_call)
-    assert RLAB(distortions=(GaussianNoise(),)).try_on(REAL, IMAGE) == []
+    assert RLAB(distortions=(GaussianNoise(),)).try_on(REAL, SMALL) == []
     assert severities == {1, 2, 3, 4, 5}
 
 
@@ -114,7 +114,7 @@ def test_a_plan_tries_it_on_the_data(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(SOURCE.replace("FAULT", "x.clone()"))
     plan = plan_of(model, x, y, attack=f"rlab?distortions={file}:UserDistortion&severities=2", norm="l2")
-    assert [line for line in plan.notes if "changes none of 4" in line]
+    assert [line for line in plan.notes if "do not fill eps" in line]
     second_file = tmp_path / "other.py"
     second_file.write_text(SOURCE.replace("FAULT", "x / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)"))
     with pytest.raises(ContractError, match="distortion UserDistortion answered NaN"):

@@ -17,8 +17,17 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint, warning
-from brinell.rlab.distort import SEVERITIES, Variant, extremes, pair_options, variants, vet
+from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
+from brinell.rlab.distort import (
+    SEVERITIES,
+    Variant,
+    extremes,
+    pair_options,
+    strength_remarks,
+    strengths,
+    variants,
+    vet,
+)
 from brinell.rlab.episodes import Outcomes, Placement, Rules, rare_success
 from brinell.rlab.refine import CleanUp
 from brinell.rlab.search import run_episodes
@@ -31,16 +40,17 @@ class RLAB(EveryKind):
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """Distortions to place on patches: names joined by +; `file.py:Class` for your implementation."""
     policy: Annotated[str, Names("file")] = "default"
-    """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped),
-    greedy, random-placement, random-search, or a file that `brinell train agent` wrote."""
+    """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped), greedy,
+    dqn (the papers' agent, shipped), or a file that `brinell train agent` wrote."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
     stride: int | str = 0
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
     patch."""
-    severities: tuple[int, ...] = SEVERITIES
-    """Severities that the attack uses, out of 1 to 5."""
+    severities: tuple[int, ...] = ()
+    """Severities that the attack uses, out of 1 to 5. None named: all, and stronger ones where a distortion of the whole
+    input would not fill the budget twice."""
     draws: int = 16
     """Versions of each random distortion to choose from."""
     steps: int = 1000
@@ -75,17 +85,13 @@ class RLAB(EveryKind):
             raise ValueError(
                 f"stride is {self.stride}: between 1 and `patch`, which is {self.patch}, or 0 for patches side by side"
             )
-        if self.draws < 1 or not self.severities or any(severity not in SEVERITIES for severity in self.severities):
+        if self.draws < 1 or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
         strange = [
-            distortion
-            for distortion in self.distortions
-            if not all(hasattr(distortion, name) for name in ("access", "domains", "draws"))
+            distortion for distortion in self.distortions if not all(hasattr(distortion, name) for name in ("domains", "draws"))
         ]
         if strange:
-            raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have access, domains and draws")
-        if any(distortion.access == Access.GRADIENTS for distortion in self.distortions):
-            object.__setattr__(self, "access", Access.GRADIENTS)  # of this one alone: the class asks for scores
+            raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have domains and draws")
         self._rules()
 
     def _rules(self) -> Rules:
@@ -114,8 +120,7 @@ class RLAB(EveryKind):
         variants = self.variants(domain)
         stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
-        x, slope = domain.clamp(low + (high - low) * stream.uniform(*domain.shape)), stream.fold("slope").normal(*domain.shape)
-        vet(variants, x, stream.fold("filters"), domain=domain, gradient=slope)
+        vet(variants, domain.clamp(low + (high - low) * stream.uniform(*domain.shape)), stream.fold("filters"), domain=domain)
         agent = self.agent(domain.kind)
         self._check_data(agent, domain)
         network, options = agent.network, pair_options(variants)
@@ -143,38 +148,36 @@ class RLAB(EveryKind):
                 f"policy {self.policy} has surrogates for values {bounds[0]}, and these are {bounds[1]}: {RETRAIN}"
             )
 
-    def try_on(self, x: Tensor, domain: Domain) -> list[str]:
+    def try_on(self, x: Tensor, threat: Threat) -> list[str]:
         """Try the distortions on real inputs (n, *shape), and on dark, bright and grey ones.
 
         Returns:
-            One line for each of the user's distortions that changes none of the real inputs.
+            Lines about the distortions that are made stronger to fit the budget, and those that cannot fill it.
 
         Raises:
             ContractError: a distortion that breaks its contract.
         """
-        variants, messages = self.variants(domain), []
-        for inputs in (extremes(domain), x):
-            rng = Streams.of(0, torch.arange(len(inputs)))
-            slope = rng.fold("slope").normal(*domain.shape)
-            messages = vet(variants, inputs, rng.fold("filters"), domain=domain, gradient=slope)
-        return messages
+        domain, rng = threat.domain, Streams.of(0, torch.arange(len(x), device=x.device))
+        variants, ends = self.variants(domain), extremes(domain)
+        vet(variants, ends, Streams.of(0, torch.arange(len(ends))).fold("filters"), domain=domain)
+        vet(variants, x, rng.fold("filters"), domain=domain)
+        return strength_remarks([*public_names(self.distortions).values()], *strengths(variants, x, threat, rng))
 
     def digest(self) -> str:
         """Digest of the policy file's content, which its name does not determine."""
         return fingerprint(self.policy)
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
+        """The clean input, the steps, the refinement, and what clean-up may spend."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
-        looks = int(self.access == Access.GRADIENTS)
-        return 1 + self.steps + (self.refine or 0) + clean + looks, looks
+        return 1 + self.steps + (self.refine or 0) + clean, 0
 
     def surrogates(self) -> tuple[Model, ...]:
         return () if self.policy in NAMES else find_agent(self.policy).surrogates
 
     def surrogate_questions(self) -> int:
-        """About the clean input, and then at most once for each query of steps and refinement; controls by chance ask none."""
-        return 0 if self.policy in CONTROLS else 1 + self.steps + (self.refine or 0)
+        """About the clean input, and then at most once for each query of steps and refinement."""
+        return 1 + self.steps + (self.refine or 0)
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """Variants for inputs of this domain; raises an error if a distortion does not support it."""
@@ -187,33 +190,28 @@ class RLAB(EveryKind):
         - `patches` (patches,) int16: the variant on each patch of the closest input that was found,
           -1 for nothing, else its number among the legend's `variants` (distortion, severity,
           draw). -1 everywhere where none was found.
-        - `length` float32: distance of these distortions before they were fitted to a budget and
-          scaled down.
         - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
           the sample had no episode.
         """
         results = self.run_episodes(oracle, batch, threat, rng)
         grid, variants = self.grid(threat.domain), self.variants(threat.domain)
-        names = _names(self.distortions)
+        names = public_names(self.distortions)
         legend = {
             "kind": "patches",
             "grid": {"shape": list(grid.shape), "patch": list(grid.patch), "stride": list(grid.steps)},
             "distortions": list(names.values()),
             "variants": [[names[id(variant.distortion)], variant.severity, variant.draw] for variant in variants],
         }
-        arrays = {"patches": results.closest, "length": results.length, "map": results.map}
-        remarks = self._remarks(threat.domain.kind) + rare_success(results, threat.eps)
+        arrays = {"patches": results.closest, "map": results.map}
+        remarks = [*self._remarks(threat.domain.kind), *rare_success(results, threat.eps)]
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
     def _remarks(self, kind: Kind) -> list[Remark]:
-        """Remarks on the policy: its name, the reason for it, and a warning from its validation, if any."""
+        """The remark on the policy: its name, and the reason for it."""
         name, reason = choose_policy(self.policy, kind)
-        agent = find_agent(name)
-        worse, count = warning(agent.about), len(agent.surrogates)
+        count = len(find_agent(name).surrogates)
         guided = f", with {count} surrogate{'s' * (count > 1)} from its file" if count else ""
-        return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")] + (
-            [Remark("worse-policy", worse)] if worse else []
-        )
+        return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")]
 
     def run_episodes(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Outcomes:
         agent = self.agent(threat.domain.kind).to(batch.x.device)
@@ -236,7 +234,7 @@ def _public_name(plugin: type[Any]) -> str:
     return "-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", plugin.__name__)).lower()
 
 
-def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
+def public_names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """Public name of each distortion by its identity; distortions that share a name get the settings in which they differ."""
     words = [_public_name(type(distortion)) for distortion in distortions]
     settings = [", ".join(f"{key}={value}" for key, value in asdict(cast(Any, distortion)).items()) for distortion in distortions]
@@ -249,5 +247,3 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 
 RETRAIN = "train one on this data by brinell train agent, or leave out policy="
 """The remedy for a policy of other data."""
-CONTROLS = ("random-placement", "random-search")
-"""Policies that choose by chance."""

@@ -86,8 +86,8 @@ class KnowsClasses(Protocol):
 class TriesInputs(Protocol):
     """An attack that tests the plugins of its settings (a user's distortion) on real inputs before anything is computed."""
 
-    def try_on(self, x: Tensor, domain: Domain) -> list[str]:
-        """Try the attack on real inputs (n, *shape). Returns remarks, one line each.
+    def try_on(self, x: Tensor, threat: Threat) -> list[str]:
+        """Try the attack on real inputs (n, *shape) and their budgets, without a query. Returns remarks, one line each.
 
         Raises:
             ContractError: what the settings name breaks its contract on such inputs.
@@ -107,7 +107,7 @@ class FollowsSurrogates(Protocol):
     """An attack without gradients that follows those of surrogates where a run has some (`Oracle.slopes`)."""
 
     def surrogate_questions(self) -> int:
-        """Largest number of queries of each surrogate about a sample in one run; 0 if the settings use no surrogates."""
+        """Largest number of queries of each surrogate about a sample in one run."""
 
 
 @runtime_checkable
@@ -120,7 +120,7 @@ class BringsSurrogates(Protocol):
 
 def follows_surrogates(attack: Attack) -> bool:
     """True if the attack follows the gradients of surrogates."""
-    return isinstance(attack, FollowsSurrogates) and attack.surrogate_questions() > 0
+    return isinstance(attack, FollowsSurrogates)
 
 
 def reach_of(attack: Attack, distance: str) -> float:
@@ -143,8 +143,6 @@ class Distortion(Protocol):
     """
 
     domains: ClassVar[frozenset[Kind]]
-    access: ClassVar[Access]
-    """LABELS: the input is all that the distortion needs. GRADIENTS: it is a `GradientDistortion`."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """How many versions of one input of this shape there are to choose from at each severity.
@@ -166,19 +164,6 @@ class Distortion(Protocol):
         Returns:
             (n, *shape) in [0, 1], finite.
         """
-
-
-class GradientDistortion(Protocol):
-    """A distortion that uses the gradient of the model: it takes one argument more."""
-
-    domains: ClassVar[frozenset[Kind]]
-    access: ClassVar[Access]
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """As for `Distortion`."""
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
-        """As for `Distortion`; `gradient` (n, *shape) is that of the loss to `x`, and the loss is what the attacker raises."""
 
 
 Suspicion = Callable[[Tensor], Tensor]

@@ -1,13 +1,12 @@
 """`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, for the evaluation of other models.
 
-The inputs are exactly those that the set's source model received; `form=quantised` rounds them to 8 bits, like the pictures in
-the set's Parquet files.
+The inputs are exactly those that the set's source model received; of pictures they are in 8 bits.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,8 +55,6 @@ class Bench:
     """The folder that `brinell benchmark` wrote."""
     level: str = "adversarial"
     """adversarial, clean, or a multiple of the adversarial example's L2 distance that the set holds, such as 4."""
-    form: Literal["exact", "quantised"] = "exact"
-    """exact, or quantised: rounded to 8 bits between the bounds of the data."""
 
     def __call__(self) -> Dataset:
         """Open the folder."""
@@ -70,7 +67,7 @@ class Bench:
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
         data = manifest["data"]
-        domain = Domain.from_json(data["domain"] | {"levels": 256 if self.form == "quantised" else None})
+        domain = Domain.from_json(data["domain"] | {"levels": None})
         sampling = data.get("sampling")
         return StoredArrays(
             name=f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Batch, Distortion, Network, Streams, Threat
+from brinell.core.contracts import Batch, Distortion, Network, Streams, Threat
 from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 from brinell.rlab.distort import SEVERITIES, distorted
 
@@ -27,8 +27,6 @@ class Distortions(WithoutBudget, LearnsTheWorst):
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them
         if not self.severities or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities}: they are some of 1 to 5")
-        if blind := [type(distortion).__name__ for distortion in self.distortions if distortion.access == Access.GRADIENTS]:
-            raise ValueError(f"{blind[0]} follows the network's gradient: that is adversarial training, for which there is pgd")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """A distortion and a severity for each sample; the budget plays no part."""

@@ -59,8 +59,6 @@ class RLAB(OnGradients):
         super().__post_init__()
         if not self.distortions:
             raise ValueError("there are no distortions: name at least one")
-        if blind := [type(distortion).__name__ for distortion in self.distortions if distortion.access == Access.GRADIENTS]:
-            raise ValueError(f"{blind[0]} follows the network's gradient: that is adversarial training, for which there is pgd")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """What RLAB finds within the budget; the strongest input that it asked about where it fools nothing."""

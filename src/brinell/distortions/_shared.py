@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
+from brinell.core.contracts import Kind, Streams
 from brinell.core.norms import per_sample as per_sample
 from brinell.core.record import Array
 from brinell.core.settings import Checked, Positive, Suite
@@ -65,7 +65,6 @@ class Drawn(Checked, ABC):
     """A distortion that needs no model and has a fixed number of versions, or endless ones."""
 
     domains: ClassVar[frozenset[Kind]]
-    access: ClassVar[Access] = Access.LABELS
     suite: ClassVar[Suite] = "calibrated"
     """By default, only those of the suite calibrated are used where no distortion is named."""
     versions: ClassVar[int | None] = None

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Kind, Streams
+from brinell.core.contracts import KINDS, Kind, Streams
 from brinell.core.settings import Checked, Positive
 from brinell.distortions._shared import Scale, per_sample
 
@@ -28,7 +28,6 @@ class SignedPatch(Checked):
     """Multiplies the constant."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
     scale: ClassVar[Scale] = Scale(small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24))
     """The constant, as a share of the range."""
 

@@ -39,6 +39,14 @@ class SampleBudgets(NamedTuple):
     """Source of recommended budgets, for the manifest; None for budgets given as numbers."""
 
 
+def parse_budget(text: str) -> float:
+    """The one budget, above 0, of a command that takes no more."""
+    values = parse_eps(text).values
+    if len(values) != 1 or not values[0] > 0:
+        raise RequestError(f"eps is {text!r}: write one budget above 0, such as {values[-1] or 1:g}")
+    return float(values[0])
+
+
 def parse_eps(text: str) -> Budgets:
     """Parse budgets."""
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):

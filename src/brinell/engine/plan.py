@@ -15,7 +15,7 @@ from brinell.core.eot import question_cost
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
-from brinell.core.threat import Distance
+from brinell.core.threat import Distance, Threat
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import Budgets, SampleBudgets, check_budgets, parse_eps
@@ -171,7 +171,8 @@ def make_plan(
         else [("", _constant_opener(model), model_copier(model)) for model in models]
     )
     notes = missing_class_notes(labels[selection.ids], classes)
-    notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
+    readable = [sample for sample in ids.tolist() if sample not in unreadable]
+    notes += _input_notes(stages, dataset, readable, distance, max(budgets.values) * float(np.median(units[ids])))
     shared = distance, stages, target is not None
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared, request) for spec, opener, copy in openers)
     check_names([source.name for source in sources])
@@ -211,14 +212,15 @@ def make_plan(
     )
 
 
-def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int]) -> list[str]:
-    suitable: list[object] = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
-    trying = [attack for attack in suitable if isinstance(attack, TriesInputs)]
+def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int], distance: Distance, eps: float) -> list[str]:
+    attacks = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
+    trying = [attack for attack in attacks if isinstance(attack, TriesInputs) and distance.name in attack.distances]
     if not trying:
         return []
     samples = readable[:: max(1, len(readable) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
     x = dataset.domain.part(dataset.load(samples))
-    return [line for attack in trying for line in attack.try_on(x, dataset.domain.free)]
+    threat = Threat(distance=distance, eps=torch.full((len(x),), eps), domain=dataset.domain.free)
+    return [line for attack in trying for line in attack.try_on(x, threat)]
 
 
 def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:

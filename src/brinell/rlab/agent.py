@@ -17,10 +17,10 @@ from brinell.core import stored
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
 from brinell.core.intervals import Interval
-from brinell.manifest import Amount, Content, Count, DomainFacts, Listing, Size, fault
-from brinell.rlab.episodes import PATCH_FEATURES, Policy, Rules
+from brinell.manifest import Amount, Content, DomainFacts, Listing, Size, fault
+from brinell.rlab.episodes import Policy, Rules
 from brinell.rlab.networks import Form, SmallNetwork, restored
-from brinell.rlab.policy import Greedy, Learned, PatchNetwork, Random
+from brinell.rlab.policy import Greedy, Learned, PatchNetwork
 from brinell.rlab.prior import Prior
 from brinell.rlab.ratios import ratio_text
 
@@ -28,22 +28,16 @@ DEFAULT = "default"
 """Name of the policy that is taken where none is named (`choose_policy`)."""
 PRIOR = "prior"
 """Name of the shipped prior, with greedy choices: it serves any distortions."""
-NAMES = (DEFAULT, PRIOR, "greedy", "random-placement", "random-search")
+PAPERS = "dqn"
+"""Name of the papers' own agent: a shipped network, a dueling DQN, that learned by their reward."""
+GREEDY = "greedy"
+"""Name of the policy without anything learned from other inputs."""
+NAMES = (DEFAULT, PRIOR, PAPERS, GREEDY)
 """Policies that need no file."""
-CHANCE: dict[str, Literal["", "placement", "search"]] = {"greedy": "", "random-placement": "placement", "random-search": "search"}
-"""Those that know nothing of the data, and what they leave to chance."""
-P_INIT = 0.25
-"""Share of the patches that the first steps of a random control change, since without a model it cannot rank patches."""
-BY_CHANCE = 1e6
-"""A temperature at which the predictions of the linear model have no influence."""
-FORMAT = 2
-"""Version of the file's layout."""
 MOST_SURROGATES = 8
 """Surrogates of a file at most."""
-
-
-OWN, GREEDY, CONTROL = "policy", "greedy", "without surrogates"
-"""Players of a validation: the agent, greedy, and the agent without its surrogates."""
+OWN = "policy"
+"""The agent among the players of its validation."""
 CURES = {
     "strength": "the distortions at their strongest do not fill the budget: name others, or higher severities",
     "eps": "most failures used up the budget: train at a larger eps",
@@ -55,10 +49,6 @@ CURES = {
 class Header(Content):
     """Header of an agent's file."""
 
-    format: Count
-    """The version of the file's layout."""
-    features: Count
-    """Values that the network sees of a patch."""
     about: dict[str, Any]
     """How the agent was made."""
     families: Annotated[int, Field(ge=0, le=1000)]
@@ -75,6 +65,8 @@ class Header(Content):
     """Number of classes of the surrogates."""
     surrogates: Annotated[list[Form], Field(max_length=MOST_SURROGATES)] = []
     """The forms of the surrogates."""
+    reward: Literal["margin", "dilution"] = "margin"
+    """What paid the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +77,12 @@ class Agent:
     network: PatchNetwork | None = None
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
-    chance: Literal["", "placement", "search"] = ""
-    """Random choices of a control: the patches; or the patches and their variants, without removals."""
     domain: Domain | None = None
     """The inputs that it learned on; None for those of several kinds of data."""
     surrogates: tuple[SmallNetwork, ...] = ()
     """Networks of the task whose gradients the episodes follow; all of one domain and with the same classes."""
+    reward: Literal["margin", "dilution"] = "margin"
+    """What paid the network: dilution for the papers' own agent, which chooses patches without predictions."""
 
     def to(self, device: torch.device) -> "Agent":
         """The agent with its networks on a device."""
@@ -101,16 +93,13 @@ class Agent:
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
-        if self.chance:
-            return Random(choices=choices)
         if self.network is None:
             return Greedy(choices=choices)
         return Learned(network=self.network, choices=choices, temperature=self.network.scale)
 
     def rules(self, rules: Rules) -> Rules:
         """The rules by which it acts, from those of the episode."""
-        rules = replace(rules, candidates=1, p_init=P_INIT) if self.chance else rules
-        return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.chance == "search" else rules
+        return replace(rules, candidates=1, reward=self.reward) if self.reward == "dilution" else rules
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -121,9 +110,10 @@ class Agent:
             weights = surrogate.module.state_dict().items()
             tensors |= {f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights}
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
-        head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
+        head = {"about": self.about or {}} | form
         head |= {
             "domain": self.domain and self.domain.to_json(),
+            "reward": self.reward,
             "surrogates": [surrogate.form.model_dump() for surrogate in self.surrogates],
         }
         for surrogate in self.surrogates[:1]:
@@ -141,11 +131,8 @@ def load(path: Path) -> Agent:
     try:
         header, arrays, _ = stored.read(path)
         head = json.loads(header["brinell"])
-        version = head["format"], head["features"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no policy: name a file that `brinell train agent` wrote") from None
-    if version != (FORMAT, PATCH_FEATURES):
-        raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train agent`")
     if reason := fault(head, Header):
         raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train agent`")
     try:
@@ -172,7 +159,7 @@ def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
         module = restored(domain, head.classes, form, _under(f"surrogates.{number}.", tensors))
         name = f"network {number + 1} of {path}"
         surrogates.append(SmallNetwork(module, form, domain, head.classes, head.class_names, name))
-    return Agent(prior=prior, network=network, about=head.about, domain=domain, surrogates=tuple(surrogates))
+    return Agent(prior=prior, network=network, about=head.about, domain=domain, surrogates=tuple(surrogates), reward=head.reward)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -181,9 +168,10 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def find_agent(name: str) -> Agent:
     """The agent of one of `NAMES`, or that in a file; DEFAULT has none before `choose_policy` chose one for a kind of data."""
-    if name in CHANCE:
-        return Agent(prior=Prior(), chance=CHANCE[name])
-    return load(Path(str(files("brinell.rlab").joinpath("prior.safetensors"))) if name == PRIOR else Path(name))
+    if name == GREEDY:
+        return Agent(prior=Prior())
+    shipped = name in (PRIOR, PAPERS)
+    return load(Path(str(files("brinell.rlab").joinpath(f"{name}.safetensors"))) if shipped else Path(name))
 
 
 class Choice(NamedTuple):
@@ -206,7 +194,7 @@ def choose_policy(name: str, kind: Kind) -> Choice:
 def fingerprint(name: str) -> str:
     """Hash of an agent: its settings and all its weights. For the default, the hash of the shipped prior."""
     agent = find_agent(PRIOR if name == DEFAULT else name)
-    digest = hashlib.blake2b(agent.chance.encode(), digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for module in (agent.prior, agent.network):
         for value in () if module is None else module.state_dict().values():
             digest.update(value.numpy().tobytes())
@@ -227,22 +215,6 @@ def verdict(record: Mapping[str, Any] | None) -> str:
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
     _, low, high = validation["ratios"][baseline]
     result = f"needs {'fewer' if high < 1 else 'more' if low > 1 else 'not measurably fewer'} queries than {baseline}"
-    means = ", ".join(f"{name} {validation['queries'][name]:.0f} ({_ratio(validation, name)})" for name in validation["ratios"])
+    ratios = {name: ratio_text(value, Interval(low, high)) for name, (value, low, high) in validation["ratios"].items()}
+    means = ", ".join(f"{name} {validation['queries'][name]:.0f} ({text})" for name, text in ratios.items())
     return f"{played}, the policy {result}: {validation['queries'][OWN]:.0f} in the mean; {means}"
-
-
-def warning(record: Mapping[str, Any] | None) -> str:
-    """Warning about an agent that needs more queries than greedy; empty without one or without a validation."""
-    validation = (record or {}).get("validation")
-    if not validation or validation["ratios"][GREEDY][0] <= 1:
-        return ""
-    return (
-        f"the policy needs {_ratio(validation, GREEDY)} times greedy's queries "
-        f"on the {validation['inputs']} inputs that it was validated on: "
-        "use policy=greedy, or train it on more inputs or for longer"
-    )
-
-
-def _ratio(validation: Mapping[str, Any], name: str) -> str:
-    value, low, high = validation["ratios"][name]
-    return ratio_text(value, Interval(low, high))

@@ -6,20 +6,19 @@ exact inverse of distorting, and the input that the model is asked about is bit 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Distortion, GradientDistortion
+from brinell.core.contracts import Distortion
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, ContractError, RequestError, one_line
-from brinell.core.model import Access
-from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.core.threat import Threat, extent
 
 SEVERITIES = (1, 2, 3, 4, 5)
 """From hardly seen to hardly recognised."""
@@ -33,24 +32,35 @@ TOGETHER = 2**26
 """Values of distorted inputs that a device makes in one call."""
 ROOM = 2**24
 """Places that are looked at together."""
-
-Gradient = Callable[[Tensor], Tensor]
-"""Rows (m,) of the inputs to the gradients (m, *shape) of the loss at them; its queries are counted where it is computed."""
+CONCENTRATED = 2.0
+"""The distance of a wholly distorted input at least, in budgets, where severities are fitted: a quarter of the patches can then
+fill a budget in L2."""
+STRONGEST = 100.0
+"""By how much a distortion is made stronger at most."""
+FULL = 0.9
+"""Share of a budget from which it counts as full."""
+EXTENT = 0.999
+"""Share of the largest distance within the bounds from which a budget is no limit."""
 
 
 class Variant(NamedTuple):
     """One of the things that can be placed on a patch."""
 
-    distortion: Distortion | GradientDistortion
+    distortion: Distortion
     severity: int
     draw: int
+    fitted: bool = False
+    """True if it grows with a budget that the distortion at its strongest would not fill (`CONCENTRATED`)."""
 
 
 def variants(
-    distortions: Sequence[Distortion | GradientDistortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
+    distortions: Sequence[Distortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
 ) -> tuple[Variant, ...]:
-    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless."""
-    if not severities or set(severities) - set(SEVERITIES) or draws < 1:
+    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless.
+
+    Without severities these are all of them, fitted to the budget.
+    """
+    if set(severities) - set(SEVERITIES) or draws < 1:
         raise RequestError(
             f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
         )
@@ -61,22 +71,21 @@ def variants(
                 f"distortion {type(distortion).__name__} distorts {kinds}, and the data is of kind {domain.kind}: leave it out"
             )
     return tuple(
-        Variant(distortion, severity, draw)
+        Variant(distortion, severity, draw, not severities)
         for distortion in distortions
-        for severity in severities
+        for severity in severities or SEVERITIES
         for draw in range(distortion.draws(domain.shape) or draws)
     )
 
 
 def distorted(
-    distortion: Distortion | GradientDistortion,
+    distortion: Distortion,
     x: Tensor,
     severity: Tensor | int,
     rng: Streams,
     *,
     domain: Domain,
     draw: Tensor | int = 0,
-    gradient: Tensor | None = None,
 ) -> Tensor:
     """Distort inputs and check the result: the same shape, finite, within the bounds, `x` unchanged.
 
@@ -87,13 +96,12 @@ def distorted(
         rng: a stream for each input. The distortion is handed another for each draw.
         domain: where the inputs live.
         draw: which version, counted from 0, one for all or (n,) int64.
-        gradient: (n, *shape) gradient of the loss to `x`, for distortions that declare access GRADIENTS.
 
     Returns:
         (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
 
     Raises:
-        RequestError: no such severity, or the distortion needs a gradient and none is given.
+        RequestError: no such severity.
         ContractError: the distortion failed or broke its contract.
     """
     low, high = domain.bounds()
@@ -108,12 +116,6 @@ def distorted(
     numbers, index = torch.unique(draw, return_inverse=True)
     keys = torch.stack([rng.fold(number).keys for number in numbers.tolist()]).gather(0, index[None])[0]
     arguments: list[Any] = [unit, severity, Streams(keys), draw]
-    if distortion.access == Access.GRADIENTS:
-        if gradient is None:
-            raise RequestError(
-                f"distortion {type(distortion).__name__} needs gradients, which this model does not give: leave it out"
-            )
-        arguments.append(gradient if plain else gradient * (high - low))
     answer = _call(distortion, arguments)
     if unit._version != before:
         raise _broken(distortion, "wrote into the inputs it was given; it must clone what it changes")
@@ -132,7 +134,7 @@ def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
         raise _broken(distortion, f"failed with {type(error).__name__}: {one_line(error)}") from error
 
 
-def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
+def _check(distortion: Distortion, answer: Any, x: Tensor) -> None:
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
         kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
         raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
@@ -143,34 +145,20 @@ def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) 
         raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
 
 
-def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
+def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain) -> None:
     """Try each distortion on inputs x (n, *shape), at each severity that may be used, before any queries are spent.
-
-    Returns:
-        One line for each of the user's distortions that changes none of these inputs.
 
     Raises:
         ContractError: a distortion broke its contract, or gave two different results for the same input.
-        RequestError: a distortion needs a gradient and none is given.
     """
-    idle: list[str] = []
     for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
         draws = {variant.severity: variant.draw for variant in reversed(variants) if variant.distortion is distortion}
         numbers, index = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
         severity = torch.tensor(numbers, device=x.device).repeat_interleave(len(x))
         draw = torch.tensor([draws[number] for number in numbers], device=x.device).repeat_interleave(len(x))
-        looks = None if gradient is None else gradient[index]
-        first, two = (
-            distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw, gradient=looks)
-            for _ in range(2)
-        )
+        first, two = (distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw) for _ in range(2))
         if not torch.equal(first, two):
             raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
-        unchanged = [number for number, part in zip(numbers, torch.split(first, len(x)), strict=True) if torch.equal(part, x)]
-        if unchanged and not type(distortion).__module__.startswith("brinell."):
-            listing = ", ".join(map(str, unchanged))
-            idle.append(f"distortion {type(distortion).__name__} changes none of {len(x)} inputs at severity {listing}")
-    return idle
 
 
 def extremes(domain: Domain) -> Tensor:
@@ -179,7 +167,7 @@ def extremes(domain: Domain) -> Tensor:
     return torch.stack([(low + share * (high - low)).expand(1, *domain.shape)[0] for share in (0.0, 1.0, 0.5)])
 
 
-def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:
+def _broken(distortion: Distortion, rule: str) -> ContractError:
     return ContractError(f"distortion {type(distortion).__name__} {rule}")
 
 
@@ -190,7 +178,7 @@ def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
     return torch.tensor([names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device)
 
 
-def wholes(variants: tuple[Variant, ...]) -> Tensor:
+def wholes(variants: Sequence[Variant]) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
     strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda variant_: variant_.severity)}
     numbers = [index for index, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
@@ -207,23 +195,17 @@ class DistortedInputs:
 
     All variants of a distortion for a sample come from one call, always the same, so that they are bit by bit those of another
     batch. On a device one call distorts many samples.
-
-    `gradient` is where distortions that declare access GRADIENTS get theirs from.
     """
 
-    def __init__(
-        self,
-        slots: int,
-        domain: Domain,
-        variants: Sequence[Variant],
-        device: torch.device,
-        gradient: Gradient | None = None,
-    ) -> None:
+    def __init__(self, slots: int, domain: Domain, variants: Sequence[Variant], device: torch.device) -> None:
         if not variants:
             raise RequestError("no distortion is left to place: name at least one that fits the data")
-        self.variants, self.domain, self._gradient = tuple(variants), domain, gradient
+        self.variants, self.domain = tuple(variants), domain
         # The clean inputs come last, so that CLEAN is their index too.
         self._values = torch.zeros(slots, len(variants) + 1, math.prod(domain.shape), device=device)
+        self.factor, self.fill = torch.ones(2, slots, len({id(variant.distortion) for variant in variants}), device=device)
+        """(n, distortions) each: by how much a distortion was made stronger to fit the budget; and the distance of an input that
+        it distorts as a whole at its strongest, in budgets, 1 where there is none."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -233,21 +215,19 @@ class DistortedInputs:
         """(n, *shape): the clean inputs. Never write into it."""
         return self._values[:, CLEAN].view(len(self), *self.domain.shape)
 
-    def put(self, rows: Tensor, x: Tensor, rng: Streams) -> None:
-        """Make everything of the samples x (m, *shape), with a stream each, in the slots (m,).
+    def put(self, rows: Tensor, x: Tensor, rng: Streams, threat: Threat | None = None) -> None:
+        """Make everything of the samples x (m, *shape), with a stream each, in the slots (m,), for the budgets of their threat.
 
         Raises:
-            RequestError: a distortion needs gradients and none are given.
             ContractError: a distortion broke its contract.
         """
         self._values[rows, CLEAN] = x.flatten(1)
-        for distortion in {id(variant.distortion): variant.distortion for variant in self.variants}.values():
+        distortions = {id(variant.distortion): variant.distortion for variant in self.variants}.values()
+        for column, distortion in enumerate(distortions):
             numbers = [number for number, variant in enumerate(self.variants) if variant.distortion is distortion]
             severity, draw = (torch.tensor([self.variants[at][part] for at in numbers], device=x.device) for part in (1, 2))
             index, k = torch.tensor(numbers, device=x.device), len(numbers)
             size = 1 if x.device.type == "cpu" else max(1, TOGETHER // (k * x[0].numel()))
-            looks = distortion.access == Access.GRADIENTS and self._gradient is not None and len(rows)
-            slopes = self._gradient(rows) if looks and self._gradient else None
             for part in torch.split(torch.arange(len(rows), device=x.device), size):
                 results = distorted(
                     distortion,
@@ -256,9 +236,26 @@ class DistortedInputs:
                     Streams(rng.keys[part].repeat_interleave(k)).fold(type(distortion).__name__),
                     domain=self.domain,
                     draw=draw.repeat(len(part)),
-                    gradient=None if slopes is None else slopes[part].repeat_interleave(k, 0),
                 )
                 self._values[rows[part, None], index] = results.view(len(part), k, -1)
+            if threat is not None:
+                self._fit(rows, x, threat, index, severity, column)
+
+    def _fit(self, rows: Tensor, x: Tensor, threat: Threat, index: Tensor, severity: Tensor, column: int) -> None:
+        """Make the variants (k,) of a distortion stronger for slots (m,) whose budget it would not fill; say what it fills."""
+        strongest = index[severity == severity.max()]
+        sizes = [threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x) for number in strongest]
+        size = torch.stack(sizes).mean(0)
+        limited = threat.eps < EXTENT * extent(threat.distance, self.domain)
+        if self.variants[int(index[0])].fitted:
+            factor = torch.where(limited & (size > 0), CONCENTRATED * threat.eps / size.clamp_min(1e-12), 1.0).clamp(1, STRONGEST)
+            for row in (factor > 1).nonzero()[:, 0].tolist():
+                values, clean = self._values[rows[row], index], self._values[rows[row], CLEAN]
+                grown = clean + factor[row] * (values - clean)
+                self._values[rows[row], index] = self.domain.clamp(grown.view(len(index), *x.shape[1:])).flatten(1)
+            self.factor[rows, column] = factor
+            sizes = [threat.distance.size(self.inputs(rows, number.expand(len(rows))) - x) for number in strongest]
+        self.fill[rows, column] = torch.where(limited, torch.stack(sizes).amax(0) / threat.eps.clamp_min(1e-12), 1.0)
 
     def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
         """Values of distorted inputs at chosen places.
@@ -298,27 +295,29 @@ class DistortedInputs:
         return torch.cat(parts).view(len(rows), *grid.shape)
 
 
+def strengths(variants: Sequence[Variant], x: Tensor, threat: Threat, rng: Streams) -> tuple[Tensor, Tensor]:
+    """(distortions,) each, without a query: medians over inputs x (n, *shape) of `DistortedInputs.factor` and `fill`."""
+    strongest = tuple(variants[number] for number in wholes(variants).tolist())
+    if not len(x):
+        return torch.ones(0), torch.ones(0)
+    inputs = DistortedInputs(len(x), threat.domain, strongest, x.device)
+    inputs.put(torch.arange(len(x), device=x.device), x, rng.fold("filters"), threat)
+    factors, fills = (column.quantile(0.5, dim=0).cpu() for column in (inputs.factor, inputs.fill))
+    return factors, fills
+
+
+def strength_remarks(names: Sequence[str], factors: Tensor, fills: Tensor) -> list[str]:
+    """Lines about the distortions, by name, that are made stronger to fit a budget, and about those that cannot fill it."""
+    remarks = []
+    if grown := [f"{name} {factor:.1f} times" for name, factor in zip(names, factors.tolist(), strict=False) if factor > 1]:
+        remarks.append(f"distortions made stronger than at severity 5, to fit eps: {', '.join(grown)}")
+    if weak := [f"{name} {fill:.2f}" for name, fill in zip(names, fills.tolist(), strict=False) if fill < FULL]:
+        text = f"distortions that at their strongest, on the whole input, do not fill eps: {', '.join(weak)} of it"
+        remarks.append(f"{text}; name others, or a smaller eps")
+    return remarks
+
+
 @lru_cache(maxsize=8)
 def covers_on(grid: PatchGrid, device: torch.device) -> Tensor:
     """The patches over each place on a device, which waits for all that is brought there."""
     return grid.covers.to(device)
-
-
-class Gradients:
-    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward."""
-
-    def __init__(self, oracle: Oracle, batch: Batch) -> None:
-        self._oracle, self._batch = oracle, batch
-        self._known = torch.zeros(len(batch), dtype=torch.bool, device=batch.x.device)
-        self._held = torch.zeros(0)
-
-    def __call__(self, sample: Tensor) -> Tensor:
-        """(m, *shape): of the samples at these positions (m,) in the batch."""
-        if not len(self._held):
-            self._held = torch.zeros_like(self._batch.x)
-        new = torch.unique(sample[~self._known[sample]])
-        if len(new):
-            batch = self._batch.select(new)
-            self._held[new] = self._oracle.gradient(batch.ids, batch.x, None).grad
-            self._known[new] = True
-        return self._held[sample]

@@ -6,23 +6,25 @@ a severity. That is the dual action of RLAB (arXiv 2403.18985).
 
 The reward of a step is by how much the margin rose, as a share of the clean input's margin, less the price of a query: the kept
 steps of an episode that succeeds add up to 1, so that no sample outweighs the others and no agent learns to put off the success.
+The papers' own reward, dilution of the true class's probability per L2, is that of the policy `dqn`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from brinell.core import losses
+from brinell.core import losses, norms
 from brinell.core.contracts import Remark
 from brinell.core.criterion import Criterion, Probability, Targeted
 from brinell.core.intervals import wilson
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import Checked, Count, Fraction, NotNegative, Portion, Whole
 from brinell.core.streams import Streams
-from brinell.rlab.distort import CLEAN, Variant
+from brinell.rlab.distort import CLEAN, FULL, Variant
 from brinell.rlab.prior import FEATURES, Prior
 
 # What a policy sees and answers
@@ -87,6 +89,12 @@ def mapped(change: Callable[..., Any], first: Any, *tables: Any) -> Any:
 
 QUERY = 0.005
 """Cost of a query, as a share of the clean input's margin."""
+QUOTIENT = 0.05
+"""The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the margin."""
+LINE = 0.9
+"""Probability above which the dilution is a straight line."""
+SHORTEST = 0.02
+"""Least change in L2 that a dilution is divided by, as a share of the budget."""
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 SHRINK = 0.95
@@ -118,6 +126,8 @@ class Rules(Checked):
     refine: Whole | None = 0
     """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
     quarter of all steps brings one."""
+    reward: Literal["margin", "dilution"] = "margin"
+    """What a step pays: the rise of the margin, or as in the papers the dilution per L2."""
 
     def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
@@ -155,10 +165,30 @@ class Placement:
         return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
 
 
-def reward_of(before: "Slots", margin: Tensor) -> Tensor:
+def rise_of_margin(before: "Slots", margin: Tensor) -> Tensor:
     """(m,): the reward of a step from the state `before` to inputs of these margins."""
     rise = margin.clamp_max(0) - before.margin
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
+
+
+def dilution_per_l2(before: "Slots", x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    """(m,): the papers' reward of a step from the state `before` to inputs x (m, *shape) with these answers.
+
+    It is the change of the dilution over that of the L2 (arXiv 2310.18626), where the step is kept. Such gains add up to nothing,
+    so the price of a query is the largest gain.
+    """
+    longer = (norms.l2(x - clean) - norms.l2(before.x - clean)).abs()
+    unit = torch.where(before.radius < torch.inf, before.radius, 1.0).clamp_min(1e-12)
+    quotient = (dilution(logits, y) - dilution(before.logits, y)) / (longer / unit).clamp_min(SHORTEST)
+    return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
+
+
+def dilution(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0), a line above `LINE`."""
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    slope, at_line = -math.log(10) / (LINE * math.log(LINE) ** 2), 1 / math.log10(LINE)
+    value = torch.where(p > LINE, at_line + slope * (p - LINE), 1 / p.clamp_max(LINE).log10())
+    return -value / (at_line + slope * (1 - LINE))
 
 
 def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
@@ -294,8 +324,6 @@ class Counts(Columns):
 
 # What came of the samples
 
-FULL = 0.9
-"""Share of the budget from which it counts as full."""
 RARE = 0.25
 """Success rate below which successes are rare: the upper end of its interval is compared."""
 
@@ -309,8 +337,6 @@ class Outcomes(NamedTuple):
     """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
-    length: Tensor
-    """(n,): distance of `closest` before it is fitted and scaled; NaN for none."""
     strength: Tensor
     """(n,): the share of the fitted distortion that is left after clean-up."""
     closest: Tensor
@@ -340,7 +366,6 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
         success=torch.zeros(n, dtype=torch.bool, device=eps.device),
         variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         eps=eps.clone(),
-        length=torch.full((n,), torch.nan, device=eps.device),
         strength=torch.ones_like(eps),
         closest=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         steps=torch.zeros(n, dtype=torch.int64, device=eps.device),

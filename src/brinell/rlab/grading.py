@@ -1,9 +1,9 @@
 """Inputs at chosen multiples of the distance of a first success, each a step further on one path.
 
 The path of a sample begins at its clean input. The distortion that clean-up left grows to its full strength; then further patches
-are distorted, one after another, in the order of the gains that the linear model predicts for them; when all are distorted,
-everything grows together until each value has met the bound of the data. Distances along the path are known without a query.
-Without overlap the distance never falls along the path, so every multiple has one place on it.
+are distorted, one after another, in the order of the gains that the linear model predicts for them; when all are, everything
+grows by one factor, each value up to the bound of the data. Distances along the path are known without a query. Without overlap
+the distance never falls along it, so every multiple has one place.
 
 arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after patch, and save the input
 when a multiple is passed. Deviation: an input lies at its multiple and not beyond, and a multiple that cannot be reached is not
@@ -26,8 +26,8 @@ from brinell.rlab.distort import CLEAN, DistortedInputs, Variant
 from brinell.rlab.episodes import Outcomes
 from brinell.rlab.prior import sums
 
-DOUBLINGS = 60
-"""Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
+DOUBLINGS, LARGEST = 60, 1e6
+"""Steps of the bisection for the factor by which everything grows in the end, and its bound."""
 VALUES = 2**25
 """Distorted values that are held together when predictions are compared."""
 
@@ -42,7 +42,7 @@ class Graded(NamedTuple):
     variant: Tensor
     """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
     strength: Tensor
-    """(n, patches): the share of the distortion's change that is there; above 1 where everything was made to grow."""
+    """(n, patches): the share of the distortion's change that is there; above 1 where everything has grown."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,6 @@ class Path:
         end = norms.l2(self.inputs(torch.ones_like(self.last)) - self.clean)
         return self.strength * norms.l2(self.fitted - self.clean) / end.clamp_min(1e-12)
 
-    def farthest(self) -> Tensor:
-        """(n,): the L2 distance at which every value that the paths change has met its bound."""
-        return norms.l2(self._room(self.inputs(self.last) - self.clean))
-
-    def _room(self, change: Tensor) -> Tensor:
-        """(n, *shape) float64: how far each value may go in the direction of its change; 0 where it has none."""
-        low, high = self.threat.domain.bounds(self.clean)
-        room = torch.where(change > 0, high - self.clean, self.clean - low)
-        return torch.where(change != 0, room, 0).double()
-
     def grade(self, distance: Tensor) -> Graded:
         """The inputs at these L2 distances (n,) from the clean ones."""
         low, high = torch.zeros_like(self.last), self.last
@@ -123,13 +113,11 @@ class Path:
         x, share = self._between(low, high, distance)
         variant, before = self.stage(high), self.stage(low)
         strength = torch.where(variant != before, share[:, None], 1.0)
-        within_reach = ~beyond
-        grown, factor = self._grow(distance)
-        may = beyond & (self.farthest() >= distance)
-        x = torch.where(per_sample(may, x), grown, torch.where(per_sample(within_reach, x), x, self.clean))
-        strength = torch.where(may[:, None], factor[:, None].float(), strength)
-        within_reach = within_reach | may
-        return Graded(x, within_reach, variant, torch.where((variant != CLEAN) & within_reach[:, None], strength, 0.0))
+        grown, factor = self._grow(distance.float())
+        reached = ~beyond | torch.isclose(norms.l2(grown - self.clean), distance.float(), rtol=1e-5)
+        x = torch.where(per_sample(reached, x), torch.where(per_sample(beyond, x), grown, x), self.clean)
+        strength = torch.where(beyond[:, None], factor[:, None], strength)
+        return Graded(x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0))
 
     def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they are."""
@@ -143,17 +131,15 @@ class Path:
         return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
 
     def _grow(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (n, *shape) and the factors (n,) by which everything on them has grown, each value up to its bound."""
-        change = (self.inputs(self.last) - self.clean).double()
-        room, size = self._room(change), change.abs()
-        least = torch.ones(len(change), dtype=torch.float64, device=change.device)
-        most = (room / size.clamp_min(1e-300)).flatten(1).amax(1).clamp_min(1)
+        """Inputs (n, *shape) with all patches, and the factors (n,) by which their change has grown within the bounds."""
+        change = self.inputs(self.last) - self.clean
+        least, most = torch.ones_like(distance), torch.full_like(distance, LARGEST)
         for _ in range(DOUBLINGS):
             middle = (least * most).sqrt()
-            short = norms.l2(torch.minimum(per_sample(middle, size) * size, room)) < distance
+            x = self.threat.domain.clamp(self.clean + per_sample(middle, change) * change)
+            short = norms.l2(x - self.clean) < distance
             least, most = torch.where(short, middle, least), torch.where(short, most, middle)
-        grown = self.clean + (change.sign() * torch.minimum(per_sample(most, size) * size, room)).float()
-        return self.threat.domain.clamp(grown), most
+        return self.threat.domain.clamp(self.clean + per_sample(most, change) * change), most
 
 
 def path(
@@ -165,7 +151,7 @@ def path(
     """
     rows = torch.arange(len(batch), device=batch.x.device)
     distorted = DistortedInputs(len(batch), threat.domain, variants, batch.x.device)
-    distorted.put(rows, batch.x, rng.fold("filters"))
+    distorted.put(rows, batch.x, rng.fold("filters"), threat)
     standing = results.variant.long()
     end = distorted.render(rows, standing, grid)
     fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)

@@ -1,4 +1,4 @@
-"""Policies: at random, greedy, and by a network; and how each chooses k of many options without replacement.
+"""Policies: greedy, and by a network; and how each chooses k of many options without replacement.
 
 Rows never depend on one another. A row that allows nothing has no choices and no influence.
 """
@@ -31,19 +31,6 @@ FREELY = 3.0
 """Logit by which any distortion is preferred to a certain one before anything is learned."""
 SHARP = 20.0
 """Logits for a removal that is predicted to gain 1."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Random:
-    """Every set of allowed options is as likely as any other: the control that learning is compared with."""
-
-    choices: tuple[int, ...]
-    """How many options each branch chooses."""
-
-    def act(self, observation: Observation, rng: Streams) -> Action:
-        """Uniform sampling without replacement."""
-        keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed))
-        return best(keys, observation, self.choices)
 
 
 @dataclass(frozen=True, kw_only=True)

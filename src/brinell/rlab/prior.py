@@ -132,7 +132,7 @@ def probe(
     variants = variants[:: max(1, len(variants) // KINDS)]
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
     inputs = DistortedInputs(n, threat.domain, variants, batch.x.device)
-    inputs.put(rows, batch.x, rng.fold("filters"))
+    inputs.put(rows, batch.x, rng.fold("filters"), threat)
 
     def margins(x: Tensor) -> Tensor:
         return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)
@@ -188,11 +188,9 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     return torch.where(factor > 0, value, 0)
 
 
-def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> list[float]:
-    """Fit the prior to the answers by maximum likelihood; returns the mean loss of each tenth of the steps."""
+def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> None:
+    """Fit the prior to the answers by maximum likelihood."""
     optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
-    curve: list[float] = []
-    total = 0.0
     for step in range(steps):
         rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(probes.effect.device)
         with torch.enable_grad():
@@ -202,11 +200,6 @@ def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int 
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * (1 - step / steps)
         optimizer.step()
-        total += loss.item()
-        if (step + 1) % max(1, steps // 10) == 0:
-            curve.append(total / max(1, steps // 10))
-            total = 0.0
-    return curve
 
 
 def describe(x: Tensor, grid: PatchGrid) -> Tensor:

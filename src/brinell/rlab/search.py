@@ -6,7 +6,7 @@ arXiv 2310.18626 and 2403.18985. `PatchSearch.step` is their algorithm, `run_epi
 | --- | --- |
 | dual action: add to N_add patches, remove from N_remove | `Action`: branches ADD and REMOVE; `Rules.changes`, `Rules.removals` |
 | sensitivity list of patches by probes | `sensitivity.Posterior`: a linear model of all answers; no query is a probe alone |
-| probability dilution, reward per L2 | `episodes.reward_of`: by how much the margin rose |
+| probability dilution, reward per L2 | `episodes.dilution_per_l2`, of the policy `dqn`; else `rise_of_margin` |
 | distortions at severities | `distort.Variant`, made once per sample |
 | dueling DQN | `dqn.DQN` with `policy.PatchNetwork`; the default policy is greedy, since no network needed fewer queries |
 | state | `Observation`: features of each patch and of the whole input |
@@ -36,11 +36,10 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.model import Access
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.distort import CLEAN, DistortedInputs, Gradients, pair_numbers, pair_options, wholes
+from brinell.rlab.distort import CLEAN, DistortedInputs, pair_numbers, pair_options, wholes
 from brinell.rlab.episodes import (
     ADD,
     CLOSER,
@@ -57,9 +56,10 @@ from brinell.rlab.episodes import (
     Step,
     aimed,
     any_class_counts,
+    dilution_per_l2,
     mapped,
     no_outcomes,
-    reward_of,
+    rise_of_margin,
 )
 from brinell.rlab.prior import Prior, describe, to_places
 from brinell.rlab.refine import CleanUp, clean_up
@@ -90,8 +90,7 @@ def run_episodes(
     The arguments up to `rng` are those of `PatchSearch`; the policy chooses among the variants of the placement. `clean` sets the
     number of queries of the clean-up; None omits it.
     """
-    gradients = Gradients(oracle, batch)
-    search = PatchSearch(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
+    search = PatchSearch(oracle, batch, threat, placement, rng, maps=True)
     observation = search.reset(torch.ones_like(search.alive))
     while len(rows := search.rows):
         step = search.step(act(policy, observation, search.streams, rows))
@@ -100,22 +99,13 @@ def run_episodes(
     outcomes, slots = search.outcomes, len(search.alive)
     del search  # its distorted inputs would lie in memory beside those of the clean-up
     outcomes.closest.copy_(outcomes.variant)
-    rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
-    if clean is not None and len(rows):
-        cleaned = clean_up(
-            oracle,
-            batch.select(rows),
-            threat.select(rows),
-            rng.select(rows),
-            outcomes.select(rows),
-            grid=placement.grid,
-            variants=placement.variants,
-            settings=clean,
-            slots=slots,
-            gradient=lambda of: gradients(rows[of]),
-        )
-        outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
-        outcomes.variant[rows], outcomes.closest[rows] = (column.to(torch.int16) for column in (cleaned.variant, cleaned.closest))
+    successes = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
+    if clean is None or not len(successes):
+        return outcomes
+    for rows in torch.split(successes, slots):
+        part = batch.select(rows), threat.select(rows), rng.select(rows), outcomes.select(rows)
+        columns = clean_up(oracle, *part, grid=placement.grid, variants=placement.variants, settings=clean)
+        outcomes.variant[rows], outcomes.strength[rows], outcomes.closest[rows] = columns
     return outcomes
 
 
@@ -129,7 +119,6 @@ class PatchSearch:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
     Args:
-        gradients: the source of gradients for distortions that need them; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
@@ -146,7 +135,6 @@ class PatchSearch:
         placement: Placement,
         rng: Streams,
         *,
-        gradients: Gradients | None = None,
         maps: bool = False,
         cycle: bool = False,
     ) -> None:
@@ -159,11 +147,8 @@ class PatchSearch:
         n = min(placement.slots, len(batch), max(1, MEMORY // max(1, size)))
         self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
         self.rules, self.grid, self.choices = placement.rules, grid, placement.choices
-        looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
-        self._gradients = source = (gradients or Gradients(oracle, batch)) if looks else None
         self.slots, self.counts = Slots.empty(batch.x[:n], len(grid), oracle.classes), Counts.empty(n)
-        ask = None if source is None else lambda rows: source(self.slots.sample[rows])
-        self.inputs = DistortedInputs(n, threat.domain, variants, device, ask)
+        self.inputs = DistortedInputs(n, threat.domain, variants, device)
         self._prior = (placement.prior or Prior()).to(device)
         self.posterior = Posterior(
             n,
@@ -216,9 +201,6 @@ class PatchSearch:
         """(m,) bool: which episodes begin, of samples (m,) in slots (m,); the others cannot pay a query."""
         rows, sample = host.to(self.alive.device), sample.to(self.alive.device)
         active = self._oracle.active(self._batch.ids[sample])
-        if self._gradients is not None and bool(active.any()):
-            self._gradients(sample[active])
-            active = self._oracle.active(self._batch.ids[sample])
         alive = active.cpu()
         if not bool(alive.any()):
             return alive
@@ -227,7 +209,7 @@ class PatchSearch:
         rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
         self.slots.put(rows, sample=sample, x=x, full=x, variant=CLEAN, logits=0, margin=-1, start=-1, visits=0, gain=0, kept=0.5)
         self.slots.put(rows, radius=self._threat.eps[sample], mark=-torch.inf, aim=-1, lead=-torch.inf, tries=0)
-        self.inputs.put(rows, x, rng.fold("filters"))
+        self.inputs.put(rows, x, rng.fold("filters"), self._threat.select(sample))
         content = describe(x, self.grid)
         energy = self._prior.energies(content)
         self.slots.put(rows, content=content, energy=energy, streams=rng.fold("steps").keys)
@@ -257,7 +239,9 @@ class PatchSearch:
                 index = self._on(taught.nonzero()[:, 0])
                 change = (x - current.x).view(len(x), self.grid.channels, self.grid.places)
                 self.posterior.update(rows[index], change[index], (margin - current.margin)[index])
-            gained = reward_of(current, margin)
+            gained = rise_of_margin(current, margin)
+            if self.rules.reward == "dilution":
+                gained = dilution_per_l2(current, x, logits, margin, self._batch.y[current.sample], self.inputs.x[rows])
             # Accept the step where it raises the margin, and read what followed.
             hits, accepted, slow, affordable = self._accept(current, count, queried, variant, full, x, logits, margin)
             self._count(count, queried, changed, accepted, slow)
@@ -461,7 +445,6 @@ class PatchSearch:
         outcomes.success[sample] = True
         outcomes.variant[sample] = current.variant.to(torch.int16)
         outcomes.eps[sample] = torch.minimum(size, current.radius)
-        outcomes.length[sample] = self._threat.distance.size(current.full - clean)
         contribution = self._predictions.standing(rows, current.full, current.radius)[0]
         outcomes.value[sample] = contribution / current.start.abs().clamp_min(1e-6)[:, None]
         outcomes.slope[sample] = self.posterior.mean[rows]

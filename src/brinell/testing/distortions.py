@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Distortion, Domain, GradientDistortion, Kind, Streams
-from brinell.core.errors import ContractError
+from brinell.core.contracts import KINDS, Distortion, Domain, Kind, Streams
 from brinell.core.norms import l2
 from brinell.distortions._published import Published
 from brinell.rlab.distort import SEVERITIES, distorted
@@ -29,7 +28,6 @@ SYNONYMS = {
     "level": "the argument severity",
     "strength": "the argument severity",
 }
-Tried = Distortion | GradientDistortion
 ROUNDING = 1e-5
 """Tolerance between batch sizes: kernels sum in another order."""
 
@@ -39,11 +37,10 @@ class _Question(NamedTuple):
     severity: Tensor
     rng: Streams
     draw: Tensor
-    gradient: Tensor
 
     def select(self, rows: Tensor) -> "_Question":
         """Some rows of the question."""
-        return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows], self.gradient[rows])
+        return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows])
 
 
 def check_distortion(plugin: type[Any], **settings: Any) -> None:
@@ -56,9 +53,7 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
     Raises:
         ContractError: the first rule that is broken, in one line.
     """
-    check_form(plugin, ("domains", "access", "draws"), SYNONYMS)
-    if plugin.access not in (Access.LABELS, Access.GRADIENTS):
-        raise ContractError(f"{plugin.__name__}: access must be LABELS, for none at all, or GRADIENTS")
+    check_form(plugin, ("domains", "draws"), SYNONYMS)
     distortion = plugin(**settings)
     check_settings(distortion)
     for kind in (kind for kind in KINDS if kind in distortion.domains):
@@ -68,7 +63,7 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
         _check_strength(distortion, Domain(kind=kind, shape=SHAPES[kind][0]))
 
 
-def _demand(distortion: Tried, domain: Domain, holds: bool, rule: str) -> None:
+def _demand(distortion: Distortion, domain: Domain, holds: bool, rule: str) -> None:
     demand(f"distortion {type(distortion).__name__}", holds, f"{rule} ({domain.kind} of shape {domain.shape})")
 
 
@@ -83,25 +78,24 @@ def _question(domain: Domain, severity: int | None = None, draw: int = 0, rows: 
     least, most = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
     x = ((flat - least) / (most - least).clamp_min(1e-3)).reshape(x.shape)
     severities = torch.arange(rows) % 5 + 1 if severity is None else torch.full((rows,), severity)
-    return _Question(x, severities, rng.fold("filter"), torch.full((rows,), draw), rng.fold("gradient").normal(*domain.shape))
+    return _Question(x, severities, rng.fold("filter"), torch.full((rows,), draw))
 
 
 def _extremes(domain: Domain) -> _Question:
-    """Inputs at the ends of their ranges, flat ones among them, and no gradient at all."""
+    """Inputs at the ends of their ranges, flat ones among them."""
     question = _question(domain)
     x = question.x.round()
     for row, value in enumerate((0.0, 1.0, 0.5)):
         x[row] = value
-    return question._replace(x=x, gradient=torch.zeros_like(x))
+    return question._replace(x=x)
 
 
-def _ask(distortion: Tried, domain: Domain, question: _Question) -> Tensor:
+def _ask(distortion: Distortion, domain: Domain, question: _Question) -> Tensor:
     """The distorted inputs."""
-    x, severity, rng, draw, gradient = question
-    return distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
+    return distorted(distortion, question.x, question.severity, question.rng, domain=domain, draw=question.draw)
 
 
-def _versions(distortion: Tried, domain: Domain) -> list[int]:
+def _versions(distortion: Distortion, domain: Domain) -> list[int]:
     """Numbers of a few draws: all of a few, or some of endless ones."""
     draws = distortion.draws(domain.shape)
     if draws is None:
@@ -112,7 +106,7 @@ def _versions(distortion: Tried, domain: Domain) -> list[int]:
     return [*range(min(draws, FEW))]
 
 
-def _check(distortion: Tried, domain: Domain) -> None:
+def _check(distortion: Distortion, domain: Domain) -> None:
     """Run the rules on inputs of one shape. Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
     for draw in _versions(distortion, domain):
         _ask(distortion, domain, _question(domain, draw=draw))
@@ -121,8 +115,8 @@ def _check(distortion: Tried, domain: Domain) -> None:
     full = _ask(distortion, domain, question)
     rule = "drew from a global random generator; draw from the streams it is given"
     _demand(distortion, domain, generator_states() == before, rule)
-    tensors = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
-    clean = (copy.x, copy.severity, copy.rng.keys, copy.draw, copy.gradient)
+    tensors = (question.x, question.severity, question.rng.keys, question.draw)
+    clean = (copy.x, copy.severity, copy.rng.keys, copy.draw)
     equal = all(torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True))
     _demand(distortion, domain, equal, "wrote into what it was given")
     rule = "gave two answers to the same inputs and streams; draw from the streams it is given"
@@ -133,7 +127,7 @@ def _check(distortion: Tried, domain: Domain) -> None:
         _demand(distortion, domain, equal, "gave other answers when the batch was split or reordered")
 
 
-def _check_strength(distortion: Tried, domain: Domain) -> None:
+def _check_strength(distortion: Distortion, domain: Domain) -> None:
     """Check that draws differ, and that higher severities change more."""
     answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
     for number, answer in enumerate(answers):

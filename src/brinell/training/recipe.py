@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.contracts import BringsData, Defence, Distance, Distortion, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Access
 from brinell.core.oracle import Batch
 from brinell.distortions._shared import suite_of
 from brinell.rlab.distort import variants
@@ -152,12 +151,12 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
 
 
 def fitting_distortions(domain: Domain) -> dict[str, Distortion]:
-    """The calibrated distortions of inputs of a domain by name, without those that follow gradients of a model."""
+    """The calibrated distortions of inputs of a domain, by name."""
     distortions = {name: plugins.build("distortion", name, {}) for name in plugins.names("distortion")}
     return {
         name: distortion
         for name, distortion in distortions.items()
-        if suite_of(distortion) == "calibrated" and domain.kind in distortion.domains and distortion.access < Access.GRADIENTS
+        if suite_of(distortion) == "calibrated" and domain.kind in distortion.domains
     }
 
 

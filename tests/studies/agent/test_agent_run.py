@@ -1,7 +1,6 @@
 """Training an agent: from a request to a policy file that the attack reads, with every query counted."""
 
 import json
-import os
 
 import pytest
 import torch
@@ -46,7 +45,7 @@ def short(monkeypatch):
     monkeypatch.setattr("brinell.studies.agent.run.CONFIG", TrainConfig(probes=4, fits=20, slots=8))
 
 
-def _train(model, batch, start=None, **config):
+def _train(model, batch, **config):
     noise = plugins.build("distortion", "gaussian-noise", {})
     return train(
         model,
@@ -54,7 +53,6 @@ def _train(model, batch, start=None, **config):
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
         Placement(grid=PatchGrid.over(DOMAIN, 2), variants=variants([noise], DOMAIN, (1, 2), 2), rules=Rules(steps=20)),
         TrainConfig(**(SHORT | config)),
-        start=start,
     )
 
 
@@ -63,17 +61,16 @@ def test_every_training_query_is_counted(steps):
     model, batch = _linear()
     agent = _train(model, batch, steps=steps)
     counted = agent.about["training_queries"]
-    assert counted["probes"] == len(batch) * 5  # the clean input and four probes
+    assert counted["probes"] == 9 * 5, "the clean input and four probes of those that are neither set aside nor held out"
     assert sum(counted.values()) == model.queries
-    assert (counted["steps"] > 60) == (agent.network is not None) == (steps > 0)
+    assert (counted["steps"] > 60) == bool(agent.about["curve"]) == (steps > 0)
 
 
 @pytest.mark.slow
 def test_training_for_steps_repeats_exactly():
     agents = [_train(*_linear(), steps=200) for _ in range(2)]
-    first, second = (agent.network.state_dict() for agent in agents)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
+    first, second = (agent.about | {"curve": [point | {"seconds": 0} for point in agent.about["curve"]]} for agent in agents)
+    assert first == second and first["curve"][-1]["updates"] > 0
 
 
 @pytest.mark.slow
@@ -83,34 +80,6 @@ def test_the_prior_finds_the_corner_that_matters():
     # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
-
-
-@pytest.mark.slow
-def test_a_training_that_goes_on_counts_from_where_it_stopped():
-    """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
-    model, batch = _linear()
-    first = _train(model, batch, steps=200)
-    prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
-    uninterrupted = _train(model, batch, steps=500, start=first)
-    assert all(torch.equal(value, prior[name]) for name, value in uninterrupted.prior.state_dict().items())
-    assert sum(uninterrupted.about["training_queries"].values()) == model.queries
-    assert uninterrupted.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
-    curves = first.about["curve"], uninterrupted.about["curve"]
-    assert curves[1][: len(curves[0])] == curves[0] and len(curves[1]) > len(curves[0])
-    for name in ("seconds", "steps", "queries", "episodes", "updates"):
-        values = [point[name] for point in curves[1]]
-        assert values == sorted(values), name
-    assert 500 <= curves[1][-1]["steps"] < 700
-
-
-def test_a_training_that_was_long_enough_is_left_as_it_is():
-    model, batch = _linear()
-    first = _train(model, batch, steps=80)
-    queries, weights = model.queries, {name: value.clone() for name, value in first.network.state_dict().items()}
-    resumed = _train(model, batch, steps=80, start=first)
-    assert model.queries == queries and all(
-        torch.equal(value, weights[name]) for name, value in resumed.network.state_dict().items()
-    )
 
 
 def test_too_few_inputs_are_refused():
@@ -143,36 +112,10 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     assert agent.network.families == facts["families"] if "families" in facts else agent.network is not None
 
 
-@pytest.mark.slow
-def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
-    out = tmp_path / "agent.safetensors"
-    words = ["train", "agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4&steps=20", "--resume"]
-    words += ["--surrogates", "0"]
-    assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
-    first = load(out)
-    assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
-    assert run([*words, "--steps", "400"]) == 0
-    facts, before = load(out).about, first.about
-    assert facts["curve"][: len(before["curve"])] == before["curve"] and facts["curve"][-1]["steps"] >= 400
-    assert facts["training_queries"]["probes"] == before["training_queries"]["probes"]
-    assert facts["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
-    content = out.read_bytes()
-    assert run([*words, "--steps", "800", "--eps", "2"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "learned something else (eps was '1' and is '2')" in line
-    assert out.read_bytes() == content
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 BAD_REQUESTS = [
     (["--attack", "square"], "agents are trained for rlab"),
-    (["--eps", "1, 2"], "names 2 budgets"),
-    (["--eps", "0"], "need a budget above 0"),
+    (["--eps", "1, 2"], "write one budget above 0"),
+    (["--eps", "0"], "write one budget above 0"),
     (["--steps", "-1"], "steps is -1"),
 ]
 
@@ -211,7 +154,5 @@ def test_train_agent_prints_json(tmp_path, capsys):
         "default",
         "Square",
     }
-    failed = validation["inputs"] - validation["fooled"]
-    assert validation["verdict"].startswith(f"on 16 inputs that it did not learn from, {failed} were not fooled")
-    assert (validation["warning"] is None) == (validation["ratios"]["greedy"][0] <= 1)
+    assert validation["verdict"].startswith("on 1") and answer["kept"] in ("prior", "greedy")
     assert answer["training_queries"]["validation"] > 3 * validation["inputs"]

@@ -1,7 +1,6 @@
 """Benchmark sets end to end: content, formats, resumption, and requests that are refused."""
 
 import io
-import itertools
 import json
 import os
 import shutil
@@ -24,7 +23,6 @@ from brinell.core.model import Access
 from brinell.datasets._memory import from_arrays
 from brinell.rlab.agent import find_agent
 from brinell.studies import register
-from brinell.studies.benchmark.search import ENLARGEMENTS
 from brinell.testing.others import check_dataset
 
 # What is stored
@@ -40,23 +38,23 @@ def test_known_answers(benchmark_set):
         clean, example, double, never = (row for row in rows if row["sample_id"] == sample)
         assert [row["level"] for row in (clean, example, double, never)] == [0, 1, 2, 40]
         x = {level: arrays[f"{sample}/{level}/input"].astype(np.float64) for level in (0, 1, 2)}
-        assert example["prediction"] == example["wrong_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
+        assert example["prediction"] == 1 and example["adversarial"] and clean["prediction"] == 0
         assert 0.5 < x[1].mean() < 0.52, "clean-up leaves little more than is needed"
         for level, row in ((1, example), (2, double)):
             delta = x[level] - x[0]
-            assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * example["l2"], rel=1e-5)
+            assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * example["l2"], abs=0.01)
             assert row["linf"] == pytest.approx(np.abs(delta).max()) and row["l1"] == pytest.approx(np.abs(delta).sum())
             assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
             assert len(row["patches"]) >= (delta != 0).sum()
             for patch in row["patches"]:
                 place, share = x[0].flat[patch["patch"]], patch["strength"]
                 lift = share * (min(place + 0.1 * patch["severity"], 1) - place)
-                assert delta.flat[patch["patch"]] == pytest.approx(min(lift, 1 - place), abs=1e-6)
+                assert delta.flat[patch["patch"]] == pytest.approx(min(lift, 1 - place), abs=0.51 / 255)
             p = torch.softmax(logits(torch.tensor(x[level], dtype=torch.float32)[None]), 1)[0]
             assert row["confidence"] == pytest.approx(p.max().item(), rel=1e-4)
             assert row["true_probability"] == pytest.approx(p[0].item(), rel=1e-3)
         assert double["l0"] >= example["l0"] and double["confidence"] > example["confidence"]
-        assert not never["reached"] and never["input"] is None and never["l2"] is None and never["farthest"] < 40
+        assert not never["reached"] and never["input"] is None and never["l2"] is None
         assert f"{sample}/40/input" not in arrays
 
 
@@ -69,7 +67,7 @@ def test_every_forward_is_counted(tmp_path):
     rows = rows_of(tmp_path / "set", "rows.parquet")
     assert probe_queries(tmp_path / "set") == 6 and result.queries == model.queries
     assert sum(row["queries"] for row in rows) == model.queries - 6
-    assert all(2 < row["queries_to_success"] < row["queries_to_refined"] < row["queries"] for row in rows)
+    assert all(2 < row["queries_to_success"] < row["queries"] for row in rows)
     assert result.facts.training_queries == 0
     pair = from_arrays(x[:2], np.zeros(2), domain=PIXELS)
     trained = brinell.benchmark(model, pair, out=tmp_path / "trained", refine=10, levels="1", policy="default")
@@ -93,29 +91,22 @@ def test_queries_to_success(tmp_path, subtests):
             assert probe_queries(folder / "set") == 1
             calls = model.calls[1:]
             wrong = [number for number, x in enumerate(calls, 1) if logits(x).argmax(1).item() != 0]
-            assert row["queries_to_success"] == wrong[0] < row["queries_to_refined"] <= row["queries"] == len(calls)
+            assert row["queries_to_success"] == wrong[0] < row["queries"] == len(calls)
 
 
-@pytest.mark.slow
-def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
-    """Rounding to 8 bits undoes examples close to the threshold; slightly enlarged ones survive it."""
-    noise = np.random.default_rng(2).integers(-9, 10, (12, 1, 5, 5))
-    x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
-    undone, sizes = [], []
-    for name, nudges in (("without", ()), ("with", ENLARGEMENTS)):
-        monkeypatch.setattr("brinell.studies.benchmark.search.ENLARGEMENTS", nudges)
-        model = Recorder(logits, PIXELS, classes=3)
-        data = from_arrays(x, np.zeros(len(x)), domain=PIXELS)
-        brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20, policy="greedy")
-        examples = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
-        assert len(examples) == len(x) and all(row["prediction"] == 1 for row in examples)
-        for row in examples:
-            picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
-            assert row["wrong_quantised"] == logits(torch.from_numpy(picture)).argmax(1).item()
-        undone.append(sum(row["wrong_quantised"] == 0 for row in examples))
-        sizes.append(np.array([row["l2"] for row in examples]))
-    assert undone[0] >= 1 and undone[1] == 0
-    assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
+def test_a_picture_of_a_set_is_what_the_model_was_asked_about(tmp_path):
+    """Clean inputs are rounded first; examples that rounding would undo are enlarged, and stay adversarial as they are stored."""
+    noise = np.random.default_rng(2).normal(0, 0.03, (12, 1, 5, 5))
+    x = (0.48 + noise - noise.mean((1, 2, 3), keepdims=True)).astype(np.float32)
+    model, data = Recorder(logits, PIXELS, classes=3), from_arrays(x, np.zeros(12), domain=PIXELS)
+    brinell.benchmark(model, data, out=tmp_path / "set", levels="1", refine=20, policy="greedy")
+    rows, arrays = rows_of(tmp_path / "set"), arrays_of(tmp_path / "set")
+    assert [row["level"] for row in rows] == [0, 1] * 12
+    for row in rows:
+        picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
+        exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
+        assert np.allclose(picture[0], exact, atol=1e-7) and row["prediction"] == row["level"]
+        assert row["prediction"] == logits(torch.from_numpy(exact)[None]).argmax(1).item()
 
 
 def test_card_and_manifest(benchmark_set, work):
@@ -160,14 +151,11 @@ def test_an_audit_reads_it(benchmark_set, work, tmp_path, capsys, subtests):
 
 
 def test_as_a_data_set(benchmark_set):
-    for level, form in itertools.product(("adversarial", "clean", "2"), ("exact", "quantised")):
-        data = plugins.build("dataset", "bench", {"path": str(benchmark_set), "level": level, "form": form})()
+    for level, number in (("adversarial", "1"), ("clean", "0"), ("2", "2")):
+        data = plugins.build("dataset", "bench", {"path": str(benchmark_set), "level": level})()
         check_dataset(data)
-        arrays, number = arrays_of(benchmark_set), {"adversarial": "1", "clean": "0"}.get(level, level)
-        expected = torch.from_numpy(np.stack([arrays[f"{sample}/{number}/input"] for sample in (0, 4)]))
-        expected = torch.round(expected * 255) / 255 if form == "quantised" else expected
-        assert torch.allclose(data.load([0, 3]), expected, atol=0 if form == "exact" else 1e-6)
-        assert data.classes == ("dark", "bright", "dim")
+        expected = np.stack([arrays_of(benchmark_set)[f"{sample}/{number}/input"] for sample in (0, 4)])
+        assert torch.equal(data.load([0, 3]), torch.from_numpy(expected)) and data.classes == ("dark", "bright", "dim")
 
 
 A_LEVEL_THAT_IS_NOT_THERE = [
@@ -230,7 +218,7 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, subtests):
             for row in rows:
                 exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
                 assert row["input"] == pytest.approx(exact.ravel().tolist()) and exact.min() >= -2 and exact.max() <= 3
-                assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["wrong_quantised"] is None
+                assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist()
             check_dataset(plugins.build("dataset", "bench", {"path": str(folder / "set"), "level": "1.5"})())
 
 
@@ -283,10 +271,9 @@ BAD_INPUT_BEFORE_ANY_QUERY = [
     (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
     (["--levels", "0.5"], "levels is '0.5': write multiples"),
     (["--levels", "much"], "levels is 'much': write multiples"),
-    (["--eps", "0:1:3"], "one cap on the L2 distance"),
+    (["--eps", "0:1:3"], "write one budget above 0"),
     (["--samples", "13"], "samples is 13, and data has 12"),
     (["--policy", "no.safetensors"], "is no policy"),
-    (["--distortions", "gradient-sign"], "leave out distortions that need gradients"),
     (["--distortions", "FILE:Random"], "gave two answers to the same input"),
     (["--distortions", "FILE:Flat"], "it must keep shape and type"),
     (["--distortions", "FILE:Nan"], "answered NaN or infinity"),

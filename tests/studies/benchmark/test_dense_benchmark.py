@@ -22,7 +22,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError
 from brinell.core.model import MapOutput, ModelInfo
 
-SETTINGS = {"distortions": "contrast+occlusion", "steps": 80, "refine": 10, "levels": "1,2"}
+SETTINGS = {"distortions": "contrast+occlusion", "steps": 160, "refine": 10, "levels": "1,2"}
 
 
 class Threshold(nn.Module):

@@ -184,7 +184,6 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
 
 BAD_INPUT = [
     (["--kind", "fogg"], "there is no distortion 'fogg', did you mean 'fog'"),
-    (["--kind", "gradient-sign"], "uses gradients of a model"),
     (["--severity", "6"], "severities are 1 to 5"),
     (["--reference", "other"], "which is not one of the models digits-cnn-w4"),
     (["--model", "digits-cnn?width=4"], "two models are called"),

@@ -22,8 +22,8 @@ class BenchmarkRequest(BaseRequest):
     distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
     """The distortions to place: names joined by +, or file.py:Class for a custom one."""
     policy: Annotated[str, Names("file")] = "default"
-    """The policy that places them: default (prior for images, greedy for other data), prior, greedy, random-placement,
-    random-search, or a file of brinell train agent."""
+    """The policy that places them: default (prior for images, greedy for other data), prior, greedy, dqn, or a file of
+    brinell train agent."""
     patch: int | str = 0
     """The side of a patch in values, or a side for each axis (4x16x16). 0 adapts it to the input, with 8 to 64 patches along an
     axis."""

@@ -16,8 +16,8 @@ CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation"
 
 def card(report: Report, form: Form) -> str:
     """Text of README.md: YAML for the hub, the report, the method, the columns and the licence."""
-    category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.kind == "image" else ""
-    flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.shape}."
+    category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.domain.kind == "image" else ""
+    flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.domain.shape}."
     return f"""---
 license: unknown
 pretty_name: {_json(report.title)}
@@ -41,9 +41,10 @@ configs:
 ## Method
 
 The agent sees only scores. It distorts patches until the criterion is met, then removes unnecessary distortions and scales the
-others down. The result is the adversarial example, level 1. A higher level is exactly that multiple of its L2 distance: first the
+others down. The result is the adversarial example, level 1. A higher level is that multiple of its L2 distance: first the
 distortions grow to full strength, then patches are added, most promising first, then all grow within the bounds of the data. If
-the bounds do not allow a multiple, `reached` is false and the row has no input. Level 0 is the clean input.
+the bounds do not allow a multiple, `reached` is false and the row has no input. Level 0 is the clean input. Pictures are rounded
+to 8 bits before the model judges them, clean ones too.
 
 ## Usage
 
@@ -55,7 +56,7 @@ adversarial = rows.filter(lambda row: row["level"] == 1)
 ```
 
 `brinell audit --data "bench:PATH/TO/THIS/FOLDER?level=4" --model MODEL` audits a model at four times the distance.
-`arrays/*.safetensors` contains the exact inputs (float32) and masks of the changed values under the names
+`arrays/*.safetensors` contains the inputs (float32) and masks of the changed values under the names
 "SAMPLE/LEVEL/input" and "SAMPLE/LEVEL/mask", and the truth of masks and boxes under "SAMPLE/truth".{flat}
 
 {columns_text()}

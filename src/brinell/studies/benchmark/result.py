@@ -8,6 +8,7 @@ import numpy as np
 
 from brinell.analysis.folder_result import Result
 from brinell.core.data import Task
+from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.manifest import Amount, Count, Facts, Listing
 from brinell.reports import values
@@ -33,12 +34,10 @@ class BenchmarkFacts(Facts):
     """Kind of the truth, masks or boxes; null for one class for each input."""
     patches: str
     """Patches along each axis, and their size."""
-    fixed: Listing[str] = []
-    """Columns of a table that never change and carry no patches."""
     policy: str
     """The policy of the agent, and the reason for choosing it."""
-    training_queries: Count | None
-    """Forwards of the policy's training; null if unknown."""
+    training_queries: Count
+    """Forwards of the policy's training."""
 
 
 class LevelResult(Result):
@@ -53,8 +52,6 @@ class LevelResult(Result):
     accuracy: float | None
     """Share of the inputs that the model classifies correctly, or of the pixels or objects in them that it gets right; null
     without inputs."""
-    accuracy_quantised: float | None
-    """The same for the pictures in 8 bits; null if inputs are not rounded."""
     adversarial: float | None
     """Share of the inputs that meet the criterion."""
     median_l2: float | None
@@ -76,8 +73,6 @@ class BenchmarkResult(FolderResult):
     """All forwards of the model, with those that recognise the kind of its answers."""
     median_queries_to_success: float | None
     """Median forwards until the first adversarial example, over the samples that have one."""
-    median_queries_to_refined: float | None
-    """Median forwards until the final adversarial example, with refinement and clean-up."""
     median_l2: float | None
     """Median L2 distance of the adversarial examples."""
     median_patches: float | None
@@ -89,15 +84,13 @@ class BenchmarkResult(FolderResult):
         """The report of the page, the terminal, the data card and the CSV files."""
         facts, (model,), successes = self.facts, self.models, self.outcomes[Outcome.REACHED]
         outcomes = [(name.replace("_", " "), count) for name, count in self.outcomes.items() if count]
-        trained = "an unknown number of" if facts.training_queries is None else f"{facts.training_queries:,}"
         sentences = [f"{successes} of {counted(self.samples, 'sample')} have an input at which {facts.criterion}."]
         if successes:
             sentences.append(
                 f"In the median it lies at an L2 distance of {short(self.median_l2)} with {short(self.median_patches)} distorted "
-                f"patches, and took {short(self.median_queries_to_success)} queries to find and "
-                f"{short(self.median_queries_to_refined)} with clean-up."
+                f"patches, and took {short(self.median_queries_to_success)} queries to find."
             )
-        sentences.append(f"The search took {self.queries:,} queries; the training of its policy took {trained}.")
+        sentences.append(f"The search took {self.queries:,} queries; the training of its policy took {facts.training_queries:,}.")
         return Report(
             verb="benchmark",
             title=f"{self.data} against {model}, distorted by RLAB",
@@ -106,18 +99,10 @@ class BenchmarkResult(FolderResult):
             blocks=[
                 Table(
                     title="By level",
-                    columns=("level", "inputs", "out of bounds", "accuracy", "in 8 bits", "adversarial", "median L2"),
+                    columns=("level", "inputs", "out of bounds", "accuracy", "adversarial", "median L2"),
                     rows=[
-                        (
-                            level.level,
-                            level.inputs,
-                            level.unreached,
-                            Percent(level.accuracy),
-                            Percent(level.accuracy_quantised),
-                            Percent(level.adversarial),
-                            level.median_l2,
-                        )
-                        for level in self.levels
+                        (one.level, one.inputs, one.unreached, Percent(one.accuracy), Percent(one.adversarial), one.median_l2)
+                        for one in self.levels
                     ],
                     text="A level is a multiple of the L2 distance of the adversarial example; 0 is the clean input. Accuracy is "
                     f"the share of {NOUNS[facts.task]} that {model} gets right.",
@@ -131,7 +116,6 @@ class BenchmarkResult(FolderResult):
                         ("attack", "RLAB (arXiv 2310.18626 and 2403.18985)"),
                         ("distortions", Code(self.request.distortions)),
                         ("patches", facts.patches),
-                        *([("columns that never change", facts.fixed)] if facts.fixed else ()),
                         ("policy", facts.policy),
                         ("largest L2 distance", self.request.eps or "any"),
                     ],
@@ -142,7 +126,7 @@ class BenchmarkResult(FolderResult):
 
     def write(self) -> Path:
         """Write the page, its tables and the data card into the folder."""
-        form = Form.of(self.manifest["data"]["domain"], self.classes, self.facts.task)
+        form = Form(Domain.from_json(self.manifest["data"]["domain"]), self.classes, self.facts.task)
         write_text(Path(self.folder) / CARD, card(self.report(), form))
         return super().write()
 
@@ -156,7 +140,7 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
     samples, facts = folder.rows, folder.facts
     outcomes = samples.outcome.tolist()
     probes = sum(probe["forwards"] for probe in folder.manifest.get("probes", {}).values())
-    names = ["level", "reached", "valid", "wrong", "wrong_quantised", "adversarial", "l2"]
+    names = ["level", "reached", "valid", "wrong", "adversarial", "l2"]
     tables = [parquet.read_table(file, names) for file in sorted((folder.path / "data").glob("*.parquet"))]
     rows = {name: np.array([value for table in tables for value in table[name].to_pylist()], dtype=object) for name in names}
     return BenchmarkResult(
@@ -166,7 +150,6 @@ def summarise(folder: Folder[Samples]) -> BenchmarkResult:
         # The plan looks at one map or at the boxes of one picture.
         queries=int(samples.queries.sum()) + probes + (facts.task is not None),
         median_queries_to_success=_median(samples.queries_to_success),
-        median_queries_to_refined=_median(samples.queries_to_refined),
         median_l2=_median(samples.l2),
         median_patches=_median(samples.patch_count),
         levels=tuple(_level(rows, level) for level in (0.0, *facts.levels)),
@@ -185,17 +168,12 @@ def _level(rows: dict[str, Array], level: float) -> LevelResult:
     inputs = {name: values[at_level & (rows["reached"] == True)] for name, values in rows.items()}  # noqa: E712
     count = len(inputs["level"])
 
-    def share_right(wrong: Array) -> float | None:
-        """Share of what is valid that is not wrong; None where nothing was judged."""
-        valid = int(inputs["valid"].sum())
-        return 1 - int(wrong.sum()) / valid if valid and None not in wrong else None
-
+    valid = int(inputs["valid"].sum())
     return LevelResult(
         level=level,
         inputs=count,
         unreached=int(at_level.sum()) - count,
-        accuracy=share_right(inputs["wrong"]),
-        accuracy_quantised=share_right(inputs["wrong_quantised"]),
+        accuracy=1 - int(inputs["wrong"].sum()) / valid if valid else None,
         adversarial=int(inputs["adversarial"].sum()) / count if count else None,
         median_l2=float(median(inputs["l2"])) if count else None,
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from PIL import Image
 
 from brinell.core.data import Task
+from brinell.core.domain import Domain
 from brinell.core.record import Array, Column, Columns, column
 from brinell.store import parquet
 
@@ -24,7 +25,7 @@ COLUMNS = {
     "sample_id": Column("int64", "position in the source data"),
     "level": Column("float64", "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input"),
     "reached": Column("bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"),
-    "input": Column("input", "the input; pictures in 8 bits, the exact floats are in arrays/"),
+    "input": Column("input", "the input; a picture holds the values of arrays/ in 8 bits"),
     "mask": Column("mask", "the values that differ from the clean input; white pixels for a picture"),
     "label": Column("label", "the true class"),
     "truth": Column(
@@ -32,7 +33,7 @@ COLUMNS = {
         "the mask as a picture: the class of each pixel, 255 where it has none; or the objects as JSON: "
         "[x0, y0, x1, y1, class, 1 for a crowd] each, in pixels",
     ),
-    "prediction": Column("int64", "predicted class of the exact input"),
+    "prediction": Column("int64", "predicted class"),
     "confidence": Column("float64", "its probability"),
     "true_probability": Column("float64", "probability of the true class"),
     "answer": Column(
@@ -42,16 +43,11 @@ COLUMNS = {
     ),
     "valid": Column("int64", "1, or the pixels or objects that have a true class"),
     "wrong": Column("int64", "how many of these the model gets wrong"),
-    "wrong_quantised": Column(
-        "int64",
-        "the same for the picture in 8 bits, for which the adversarial example is enlarged up to 1.5 times if necessary",
-    ),
     "adversarial": Column("bool", "true if the input meets the criterion"),
     "l2": Column("float64", "L2 distance from the clean input, in the units of the data"),
     "linf": Column("float64", "largest change of a value"),
     "l1": Column("float64", "sum of the changes"),
     "l0": Column("int64", "number of changed values over all channels"),
-    "farthest": Column("float64", "the largest multiple that the bounds allow"),
     "patches": Column("patches", "the distorted patches"),
 }
 """A row of data/. All but sample, level and reached may be null."""
@@ -68,18 +64,17 @@ _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) i
 
 
 class Outcome(StrEnum):
-    """The outcome of a sample."""
+    """What came of a sample.
+
+    It is an adversarial example; none within the steps and the cap; or the reason why the agent did not run: the model
+    misclassifies the clean input, this meets the criterion already, or the true class is the wrong class of the criterion.
+    """
 
     REACHED = "reached"
-    """The sample has an adversarial example, whose levels are in data/."""
     NOT_REACHED = "not_reached"
-    """The search found none within the steps and the cap."""
     MISCLASSIFIED = "misclassified"
-    """The model misclassifies the clean input, so the agent did not run."""
     ALREADY = "already"
-    """The clean input meets the criterion, so the agent did not run."""
     OWN_CLASS = "own_class"
-    """The true class is the wrong class of the criterion, so the agent did not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +89,6 @@ class Samples(Columns):
     clean_wrong: Array = column("int64", "how many of these the model gets wrong without a distortion")
     queries: Array = column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels")
     queries_to_success: Array = column("int64", "forwards until the first adversarial example", null=True)
-    queries_to_refined: Array = column("int64", "forwards until the final adversarial example, with clean-up", null=True)
     l2: Array = column("float64", "L2 distance of the adversarial example", null=True)
     patch_count: Array = column("int64", "number of distorted patches of the adversarial example", null=True)
 
@@ -102,27 +96,19 @@ class Samples(Columns):
 class Form(NamedTuple):
     """Format of the inputs, which depends on the data."""
 
-    kind: str
-    shape: tuple[int, ...]
-    low: Any
-    high: Any
-    classes: tuple[str, ...]
+    domain: Domain
+    classes: Sequence[str]
     task: Task | None
-
-    @classmethod
-    def of(cls, domain: Mapping[str, Any], classes: Sequence[str], task: Task | None) -> "Form":
-        """The format of data over a domain, as a manifest holds it."""
-        return cls(domain["kind"], tuple(domain["shape"]), domain["low"], domain["high"], tuple(classes), task)
 
     @property
     def pictures(self) -> bool:
         """True if PNG can hold the inputs: pictures with one or three channels."""
-        return self.kind == "image" and self.shape[0] in (1, 3)
+        return self.domain.kind == "image" and self.domain.shape[0] in (1, 3)
 
     def to_uint8(self, x: Array) -> Array:
         """Convert floats (*shape) to bytes; the lower bound becomes 0 and the upper bound 255."""
-        low, high = (np.reshape(np.asarray(bound, np.float64), (-1, *[1] * (x.ndim - 1))) for bound in (self.low, self.high))
-        return np.asarray(np.rint((x.astype(np.float64) - low) / (high - low) * 255).clip(0, 255), dtype=np.uint8)
+        low, high = (bound.double().numpy() for bound in self.domain.bounds())
+        return np.asarray(np.rint((x[None] - low) / (high - low) * 255).clip(0, 255)[0], dtype=np.uint8)
 
     def encode(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row with its arrays `input` (*shape) float32, `mask` (*shape) bool and `truth` as cells of the table."""

@@ -9,19 +9,19 @@ README.md                                the data card of the Hugging Face hub
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+import torch
 
 from brinell import plugins
-from brinell.attacks.rlab import RLAB
+from brinell.attacks.rlab import RLAB, public_names
 from brinell.core.criterion import Probability, Threshold
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
-from brinell.engine.eps_grid import parse_eps
+from brinell.core.threat import Threat, extent
+from brinell.engine.eps_grid import parse_budget
 from brinell.engine.plan import TRIAL_SAMPLES, model_facts
 from brinell.engine.tasks import open_task
 from brinell.engine.thresholds import check_threshold, parse_threshold
@@ -51,27 +51,24 @@ def make_plan(call: Call) -> BenchmarkPlan:
         ContractError: a distortion that breaks its contract.
     """
     request: BenchmarkRequest = call.request
-    levels, eps = parse_levels(request.levels), _parse_cap(request.eps)
+    levels, eps = parse_levels(request.levels), None if request.eps is None else parse_budget(request.eps)
     settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "steps", "refine")}
     attack: RLAB = plugins.build("attack", "rlab", settings)
-    if attack.access > Access.SCORES:
-        raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
     audit_plan = open_plan(call, truth=True)
     dataset, ids, (model,) = audit_plan.dataset, audit_plan.ids, audit_plan.models.values()
     domain, truth = dataset.domain.free, dataset.info.truth
     grid = attack.grid(domain)
-    policy, metadata = choose_policy(request.policy, domain.kind), attack.agent(domain.kind).about
+    policy = choose_policy(request.policy, domain.kind)
     plan = BenchmarkPlan(
         **vars(audit_plan)
         | {
             "facts": BenchmarkFacts(
                 levels=levels,
-                fixed=[column.name for column in dataset.domain.columns if column.fixed],
                 criterion="the model is wrong",
                 task=None if truth is None else truth.task,
-                patches=f"{_axes(grid.lattice)} patches of {_axes(grid.patch)} values",
+                patches=" patches of ".join(" x ".join(map(str, numbers)) for numbers in (grid.lattice, grid.patch)) + " values",
                 policy=f"{policy.name} ({policy.reason})",
-                training_queries=_count_training_queries(metadata) if metadata else 0,
+                training_queries=sum((attack.agent(domain.kind).about or {}).get("training_queries", {}).values()),
             ),
             "identity": {"attack": plugins.settings_of(attack)},
         },
@@ -79,15 +76,16 @@ def make_plan(call: Call) -> BenchmarkPlan:
         attack=attack,
         grid=grid,
         variants=attack.variants(domain),
-        names={
-            id(distortion): text.strip()
-            for distortion, text in zip(attack.distortions, request.distortions.split("+"), strict=True)
-        },
-        form=Form.of(dataset.domain.to_json(), dataset.classes, None if truth is None else truth.task),
+        names=public_names(attack.distortions),
+        form=Form(dataset.domain, dataset.classes, None if truth is None else truth.task),
         eps=eps,
     )
     plan = _with_class_criterion(plan) if truth is None else _with_dense_criterion(plan)
-    attack.try_on(dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())), domain)
+    x = dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist()))
+    distance = plugins.build("distance", "l2", {})
+    threat = Threat(distance=distance, eps=torch.full((len(x),), eps or extent(distance, domain)), domain=domain)
+    for line in attack.try_on(x, threat):
+        call.progress.note(line)
     if model.access < Access.SCORES:
         raise RequestError(
             f"model {model.name} answers {model.access.name.lower()} only, but the agent needs scores: choose a model that "
@@ -95,10 +93,6 @@ def make_plan(call: Call) -> BenchmarkPlan:
         )
     call.say_samples(plan)
     return plan
-
-
-def _axes(numbers: Sequence[int]) -> str:
-    return " x ".join(map(str, numbers))
 
 
 def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
@@ -111,21 +105,18 @@ def _with_class_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
         raise RequestError(f"criterion {threshold.text} is for brinell audit: name a threshold on a probability, or leave it out")
     facts = model_facts(model)
     check_threshold(threshold, model.name, facts["classes"], facts["access"])
+    if (wrong := threshold.wrong_class) is None:
+        text = f"the model is wrong, and the probability of the true class falls below {threshold.true_below:g}"
+    else:
+        name = classes[wrong] if wrong < len(classes) else str(wrong)
+        text = f"the probability of class {name}, which is not the true one, exceeds {threshold.wrong_above:g}"
     criterion = Probability(true_below=threshold.true_below, wrong_class=threshold.wrong_class, wrong_above=threshold.wrong_above)
     return replace(
         plan,
         criterion=lambda samples: criterion,
         wrong_class=threshold.wrong_class,
-        facts=plan.facts.model_copy(update={"criterion": _threshold_text(threshold, classes)}),
+        facts=plan.facts.model_copy(update={"criterion": text}),
     )
-
-
-def _threshold_text(threshold: Threshold, classes: Sequence[str]) -> str:
-    """A threshold as a clause."""
-    if threshold.wrong_class is None:
-        return f"the model is wrong, and the probability of the true class falls below {threshold.true_below:g}"
-    name = classes[threshold.wrong_class] if threshold.wrong_class < len(classes) else str(threshold.wrong_class)
-    return f"the probability of class {name}, which is not the true one, exceeds {threshold.wrong_above:g}"
 
 
 def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
@@ -143,12 +134,13 @@ def _with_dense_criterion(plan: BenchmarkPlan) -> BenchmarkPlan:
         ids=plan.ids[eligible],
         labels=plan.labels[eligible],
         criterion=subject.criterion,
+        task=subject,
         facts=plan.facts.model_copy(update={"criterion": f"the criterion {subject.text} is met"}),
     )
 
 
 def parse_levels(text: str) -> list[float]:
-    """Parse multiples of the distance of the adversarial example; returns them ascending, always with 1."""
+    """Multiples of the distance of the adversarial example, at least 1, ascending, always with 1."""
     try:
         levels = sorted({1.0, *map(float, text.split(","))})
     except ValueError:
@@ -158,29 +150,9 @@ def parse_levels(text: str) -> list[float]:
     return levels
 
 
-def _parse_cap(eps: str | None) -> float | None:
-    """Largest L2 distance of a request; None for no limit."""
-    if eps is None:
-        return None
-    values = parse_eps(eps).values
-    if len(values) != 1 or not values[0] > 0:
-        raise RequestError(
-            f"eps is {eps!r}: a benchmark set has one cap on the L2 distance, above 0: give a single value, or leave it out"
-        )
-    return values[0]
-
-
-def _count_training_queries(metadata: dict[str, Any]) -> int | None:
-    """Forwards of a policy's training according to its file; None if the file does not record them."""
-    queries = metadata.get("training_queries")
-    if isinstance(queries, dict):
-        return sum(int(value) for value in queries.values())
-    return None if queries is None else int(queries)
-
-
 def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
     """Some samples each."""
-    size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.shape))))
+    size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.domain.shape))))
     starts = range(0, len(plan.ids), size)
     return [
         Piece(

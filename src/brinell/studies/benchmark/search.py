@@ -1,12 +1,12 @@
 """Makes some samples of a benchmark set: runs the agent, grades the adversarial examples, and builds the rows.
 
-One ledger counts every forward of the model. The costs in a row are therefore exact: first check, search, clean-up and the
-evaluation of each level.
+Pictures are kept in 8 bits: clean inputs are rounded first, and an example or a level is rounded before the model judges it. So
+what the model was asked about is what a set holds. One ledger counts every forward; the costs in a row are exact.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,24 +18,25 @@ from brinell.attacks.rlab import RLAB
 from brinell.core import norms
 from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
+from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
+from brinell.core.threat import Threat, extent
 from brinell.engine.checks import check_answers
 from brinell.engine.progress import Progress
+from brinell.engine.tasks import Task
+from brinell.models._answers import Converted
 from brinell.rlab.distort import CLEAN, Variant
 from brinell.rlab.grading import Graded, Path, path
 from brinell.studies.benchmark import BenchmarkRequest
-from brinell.studies.benchmark.answers import ClassReading, ReadModel, make_reading
 from brinell.studies.benchmark.result import BenchmarkFacts
 from brinell.studies.benchmark.rows import Form, Outcome
 from brinell.studies.kit import Plan
 
 ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
-"""Multiples of the distance after clean-up, tried in turn if the input in 8 bits is not adversarial."""
+"""Multiples of the distance after clean-up, tried in turn if the rounded input is not adversarial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +49,12 @@ class BenchmarkPlan(Plan):
     grid: PatchGrid
     variants: tuple[Variant, ...]
     names: dict[int, str]
-    """Spec of each distortion, by the identity of the object."""
+    """Name of each distortion, by the identity of the object."""
     form: Form
     eps: float | None
     """Largest L2 distance of an adversarial example."""
+    task: Task | None = None
+    """Model and criterion of masks or boxes; None for one class for each input."""
     wrong_class: int | None = None
     """The wrong class that the criterion names."""
     criterion: Callable[[Sequence[int]], Criterion] = lambda samples: MISCLASSIFIED
@@ -59,107 +62,113 @@ class BenchmarkPlan(Plan):
 
 
 class Level(NamedTuple):
-    """Inputs of one level, with the numbers of the answers to the exact inputs and to the stored ones."""
+    """Inputs of one level, and the columns of the answers to them."""
 
     inputs: Graded
-    exact: Tensor
-    stored: Tensor
+    answers: dict[int, dict[str, Any]]
+    """Of each input that there is, by its position."""
+
+
+class Read(Converted):
+    """A model whose answers are kept while the ledger asks it."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, "", model.classes)
+        self.answers: list[Tensor] = []
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The answers of the model."""
+        self.answers.append(self.model.predict(x).detach())
+        return self.answers[-1]
 
 
 class Search:
-    """Makes some samples of a set.
-
-    Args:
-        plan: the plan of the set.
-        span: the samples, as a slice of those of the plan.
-        progress: counts the passes of the model.
-    """
+    """Makes the samples `span` of a plan, and counts the passes of the model."""
 
     def __init__(self, plan: BenchmarkPlan, span: slice, progress: Progress) -> None:
         self.rows: list[dict[str, Any]] = []
         """A row of data/ for each input, with its arrays."""
         self.arrays: dict[str, Array] = {}
-        """Exact inputs and masks, by name."""
+        """Inputs and masks, by name."""
         self.ids: Array = plan.ids[span]
-        x = plan.dataset.load(self.ids.tolist()).to(plan.device)
-        device, domain = x.device, plan.dataset.domain
-        y = torch.as_tensor(plan.labels[span], device=device)
-        low, high = domain.bounds()
-        # Without a cap, every input within the bounds is allowed.
-        cap = plan.eps or float((high - low).expand(1, *domain.shape).norm())
+        self._plan, domain, ids = plan, plan.dataset.domain, self.ids.tolist()
+        x = self._rounded(plan.dataset.load(ids).to(plan.device))
+        device, y = x.device, torch.as_tensor(plan.labels[span], device=x.device)
         (model,) = plan.models.values()
-        self._plan, self._model, criterion = plan, ReadModel(model), plan.criterion(self.ids.tolist())
-        self._reading = make_reading(criterion, y)
+        self._model, criterion = Read(model), plan.criterion(ids)
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
+        distance = plugins.build("distance", "l2", {})
+        # Without a cap, every input within the bounds is allowed.
+        eps = torch.full((len(x),), plan.eps or extent(distance, domain), device=device)
         # minimal: levels exceed the cap of the adversarial example, so queries beyond it are allowed.
         self._ledger = Ledger(
             self._model,
             Batch(ids=torch.arange(len(x), device=device), x=x, y=y),
-            Threat(
-                distance=plugins.build("distance", "l2", {}),
-                eps=torch.full((len(x),), cap, device=device),
-                domain=domain,
-                criterion=criterion,
-            ),
+            Threat(distance=distance, eps=eps, domain=domain, criterion=criterion),
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
             minimal=True,
             on_pass=progress.count_passes,
         )
         self._oracle, self._batch, self._threat = self._ledger.oracle(), self._ledger.batch, self._ledger.threat
-        self._clean = self._ask(torch.arange(len(x), device=device), self._batch.x)
-        if plan.form.task is None:
-            check_answers(self._clean, model)
         self.samples = self._run()
         """The columns of the samples by name."""
 
-    def _ask(self, rows: Tensor, x: Tensor) -> Tensor:
-        """(k, width): the numbers of the answers to inputs of the samples `rows` (k,)."""
-        if isinstance(self._reading, ClassReading):
-            return self._oracle.scores(self._batch.ids[rows], x)
-        answers: list[Tensor] = []
-        self._model.reader = answers.append
-        scores = self._oracle.scores(self._batch.ids[rows], x)
-        self._model.reader = lambda answer: None
-        return torch.cat((scores, self._reading.read(torch.cat(answers).detach(), rows)), 1)
+    def _rounded(self, x: Tensor) -> Tensor:
+        """The inputs (k, *shape) as a set holds them: pictures in 8 bits between the bounds of the data."""
+        return replace(self._plan.dataset.domain.free, levels=256).round(x) if self._plan.form.pictures else x
 
-    def _margin(self, rows: Tensor, numbers: Tensor) -> Tensor:
-        """(k,) margins of the criterion, positive for an adversarial input."""
-        return self._threat.criterion.margin(numbers[:, : self._reading.scores], self._batch.y[rows], self._batch.x[rows])
+    def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, list[dict[str, Any]]]:
+        """(k,) margins of inputs of the samples `rows` (k,), positive for an adversarial one; and their columns."""
+        self._model.answers = []
+        scores, y = self._oracle.scores(self._batch.ids[rows], x), self._batch.y[rows]
+        margin = self._threat.criterion.margin(scores, y, self._batch.x[rows])
+        if self._plan.task is None:
+            probabilities, prediction = scores.softmax(1), scores.argmax(1)
+            columns = {"label": y, "prediction": prediction, "confidence": probabilities.amax(1)}
+            columns["true_probability"] = probabilities.gather(1, y[:, None])[:, 0]
+            columns |= {"valid": torch.ones_like(y), "wrong": (prediction != y).long()}
+        else:
+            columns = self._plan.task.columns(torch.cat(self._model.answers), self.ids[rows.cpu().numpy()].tolist())
+        columns["adversarial"] = margin > 0
+        cells = zip(*(values.tolist() for values in columns.values()), strict=True)
+        return margin, [dict(zip(columns, row, strict=True)) for row in cells]
 
     def _run(self) -> dict[str, Any]:
-        """Search adversarial examples, and build the rows."""
-        clean = self._reading.columns(self._clean, torch.arange(len(self.ids), device=self._clean.device))
-        outcome = self._clean_outcomes(clean)
-        samples: dict[str, Any] = {
-            "sample_id": self.ids,
-            "outcome": outcome,
-            "valid": clean["valid"],
-            "clean_wrong": clean["wrong"],
-            **({"label": clean["label"], "clean_prediction": clean["prediction"]} if "label" in clean else {}),
-        }
+        """Ask about the clean inputs, search adversarial examples, and build the rows."""
+        everyone, y, task = torch.arange(len(self.ids), device=self._batch.x.device), self._batch.y, self._plan.task
+        margin, self._clean = self._ask(everyone, self._batch.x)
+        if task is None:
+            check_answers(torch.cat(self._model.answers), self._model)
+        wrong, outcome = np.array([row["wrong"] for row in self._clean]), np.full(len(y), "", dtype=object)
+        # What the clean inputs decide; empty for samples that the agent must distort.
+        outcome[(margin > 0).cpu().numpy()] = Outcome.ALREADY
+        if task is None:
+            outcome[wrong > 0] = Outcome.MISCLASSIFIED
+        if self._plan.wrong_class is not None:
+            outcome[(y == self._plan.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
+        samples: dict[str, Any] = {"sample_id": self.ids, "outcome": outcome, "clean_wrong": wrong}
+        names = {"valid": "valid"} | ({} if task else {"label": "label", "clean_prediction": "prediction"})
+        samples |= {column: [row[name] for row in self._clean] for column, name in names.items()}
         findings = {
             name: np.ma.MaskedArray(np.zeros(len(self.ids), kind), mask=True)
-            for name, kind in (("queries_to_success", int), ("queries_to_refined", int), ("l2", float), ("patch_count", int))
+            for name, kind in (("queries_to_success", int), ("l2", float), ("patch_count", int))
         }
         searched = np.flatnonzero(outcome == "")
         if len(searched):
-            rows = torch.as_tensor(searched, device=self._batch.x.device)
+            rows = torch.as_tensor(searched, device=y.device)
             outcome[searched] = Outcome.NOT_REACHED
             results = self._plan.attack.run_episodes(self._oracle, *self._select(rows))
             fooled = results.success.nonzero()[:, 0]
             if len(fooled):
                 grid, variants = self._plan.grid, self._plan.variants
                 paths = path(*self._select(rows[fooled]), grid=grid, variants=variants, results=results.select(fooled))
-                example = self._final_examples(rows[fooled], paths)
-                refined = self._ledger.costs.forwards.tolist()
-                examples = self._grade(rows[fooled], paths, example)
+                examples = self._grade(rows[fooled], paths, self._final_examples(rows[fooled], paths))
                 for index, steps in zip(rows[fooled].tolist(), results.steps[fooled].tolist(), strict=True):
                     if index in examples:
                         outcome[index] = Outcome.REACHED
                         # The first check, the agent's query of the clean input, and its steps.
                         findings["queries_to_success"][index] = 2 + steps
-                        findings["queries_to_refined"][index] = refined[index]
                         findings["l2"][index] = examples[index]["l2"]
                         findings["patch_count"][index] = len(examples[index]["patches"])
         return samples | findings | {"queries": self._ledger.costs.forwards.cpu().numpy()}
@@ -167,122 +176,77 @@ class Search:
     def _select(self, rows: Tensor) -> tuple[Batch, Threat, Streams]:
         return self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
 
-    def _clean_outcomes(self, clean: dict[str, list[Any]]) -> Array:
-        """(n,) outcomes that the clean inputs decide; empty for samples that the agent must distort."""
-        y = self._batch.y
-        outcome = np.full(len(y), "", dtype=object)
-        outcome[(self._margin(torch.arange(len(y), device=y.device), self._clean) > 0).cpu().numpy()] = Outcome.ALREADY
-        if self._plan.form.task is None:
-            outcome[np.array(clean["wrong"]) > 0] = Outcome.MISCLASSIFIED
-        if self._plan.wrong_class is not None:
-            outcome[(y == self._plan.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
-        return outcome
-
     def _final_examples(self, rows: Tensor, paths: Path) -> Level:
-        """The adversarial examples after clean-up, enlarged if they are not adversarial in 8 bits.
-
-        Args:
-            rows: (k,) positions of the samples in the batch.
-            paths: their paths from the clean input through the example.
-        """
+        """The adversarial examples (k,) after clean-up, enlarged if they are not adversarial in 8 bits."""
         strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
-        example = Graded(paths.flip(), torch.ones_like(rows, dtype=torch.bool), paths.standing.clone(), strength)
-        exact, stored = self._query(rows, example.x)
-        size = norms.l2(example.x - paths.clean)
+        x, everyone = self._rounded(paths.flip()), torch.ones_like(rows, dtype=torch.bool)
+        example, (margin, cells) = Graded(x, everyone, paths.standing.clone(), strength), self._ask(rows, x)
+        size = norms.l2(paths.flip() - paths.clean)
         for factor in ENLARGEMENTS:
-            adversarial = torch.minimum(self._margin(rows, exact), self._margin(rows, stored)) > 0
-            farther = paths.grade(factor * size)
-            within_cap = factor * size <= self._threat.eps[rows]
-            remaining = (~adversarial & farther.reached & within_cap).nonzero()[:, 0]
+            farther = self._graded(paths, factor * size)
+            remaining = ((margin <= 0) & farther.reached & (factor * size <= self._threat.eps[rows])).nonzero()[:, 0]
             if not len(remaining):
                 break
-            answers = self._query(rows[remaining], farther.x[remaining])
-            improved = torch.minimum(*(self._margin(rows[remaining], answer) for answer in answers)) > 0
-            index = remaining[improved]
-            for column, values in zip(example, farther, strict=True):
-                column[index] = values[index].to(column.dtype)
-            exact[index], stored[index] = (answer[improved] for answer in answers)
-        valid = (self._margin(rows, exact) > 0) & (norms.l2(example.x - paths.clean) > 0)
-        return Level(example._replace(reached=valid), exact, stored)
+            later, answers = self._ask(rows[remaining], farther.x[remaining])
+            for position, better, answer in zip(remaining.tolist(), (later > 0).tolist(), answers, strict=True):
+                if better:
+                    cells[position], margin[position] = answer, 1
+                    for column, values in zip(example, farther, strict=True):
+                        column[position] = values[position]
+        valid = (margin > 0) & (norms.l2(example.x - paths.clean) > 0)
+        return Level(example._replace(reached=valid), dict(enumerate(cells)))
 
-    def _query(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Answers to the inputs, and to the inputs as they are stored."""
-        exact = self._ask(rows, x)
-        return exact, self._query_stored(rows, x, exact)
-
-    def _query_stored(self, rows: Tensor, x: Tensor, exact: Tensor) -> Tensor:
-        """Answers to the inputs as they are stored. Inputs that storage does not change keep the answers given."""
-        form, stored = self._plan.form, exact.clone()
-        if not form.pictures:
-            return stored
-        low, high = self._plan.dataset.domain.bounds(x)
-        levels = torch.stack([torch.from_numpy(form.to_uint8(picture.cpu().numpy())) for picture in x]).to(x)
-        decoded = low + (high - low) * (levels / 255)
-        differs = (decoded != x).flatten(1).any(1)
-        if bool(differs.any()):
-            stored[differs] = self._ask(rows[differs], decoded[differs])
-        return stored
+    def _graded(self, paths: Path, distance: Tensor) -> Graded:
+        inputs = paths.grade(distance)
+        return inputs._replace(x=self._rounded(inputs.x))
 
     def _grade(self, rows: Tensor, paths: Path, example: Level) -> dict[int, dict[str, Any]]:
-        """Add the rows of all levels and their arrays; returns the rows of level 1 by position in the batch.
-
-        Args:
-            rows: (k,) positions of the samples in the batch.
-            paths: their paths from the clean input through the example.
-            example: the adversarial examples, which are level 1.
-        """
+        """Add the rows of all levels of the samples (k,) and their arrays; the rows of level 1 by position in the batch."""
         valid = example.inputs.reached
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
-        farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
         examples: dict[int, dict[str, Any]] = {}
         for number in (0.0, *self._plan.facts.levels):
             level = example if number == 1 else self._evaluate(rows, paths, valid, number, size)
-            columns = self._reading.columns(level.exact, rows)
-            columns["adversarial"] = (self._margin(rows, level.exact) > 0).tolist()
-            if self._plan.form.pictures:
-                columns["wrong_quantised"] = self._reading.columns(level.stored, rows)["wrong"]
             for position in valid.nonzero()[:, 0].tolist():
                 index = int(rows[position])
-                sample, truth = int(self.ids[index]), self._reading.truth(index)
-                row = {"sample_id": sample, "level": number, "reached": False, "truth": truth, "farthest": farthest[position]}
-                if "label" in columns:
-                    row["label"] = columns["label"][position]
-                if bool(level.inputs.reached[position]):
-                    answer = {name: values[position] for name, values in columns.items()}
-                    row |= answer | {"reached": True} | self._changes(position, index, level.inputs)
-                    self.arrays |= {f"{sample}/{number:g}/{name}": row[name] for name in ("input", "mask")}
-                if truth is not None:
+                sample, truth = int(self.ids[index]), self._truth(index)
+                row: dict[str, Any] = {"sample_id": sample, "level": number, "reached": False, "truth": truth}
+                if truth is None:
+                    row["label"] = int(self._batch.y[index])
+                else:
                     self.arrays[f"{sample}/truth"] = truth
+                if bool(level.inputs.reached[position]):
+                    row |= level.answers[position] | {"reached": True} | self._changes(position, index, level.inputs)
+                    self.arrays |= {f"{sample}/{number:g}/{name}": row[name] for name in ("input", "mask")}
                 self.rows.append(row)
                 if number == 1:
                     examples[index] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
         return examples
 
-    def _evaluate(self, rows: Tensor, paths: Path, valid: Tensor, number: float, size: Tensor) -> Level:
-        """Inputs of a level and the answers to them; zeros for inputs that the bounds do not allow.
+    def _truth(self, index: int) -> Array | None:
+        """The mask of a sample (h, w) uint8; its objects (k, 6) float64: corners, class, 1 for a crowd; None for a class."""
+        if self._plan.task is None:
+            return None
+        (truth,) = self._plan.task.truth([int(self.ids[index])])
+        if self._plan.task.kind == "segmentation":
+            return np.asarray(truth, dtype=np.uint8)
+        return np.column_stack((truth.boxes.reshape(-1, 4), truth.labels, truth.crowd)).astype(np.float64)
 
-        Args:
-            rows: (k,) positions of the samples in the batch.
-            paths: their paths from the clean input through the example.
-            valid: (k,) bool: samples with an adversarial example.
-            number: the multiple of the distance; 0 is the clean input.
-            size: (k,) L2 distances of the adversarial examples.
+    def _evaluate(self, rows: Tensor, paths: Path, valid: Tensor, number: float, size: Tensor) -> Level:
+        """The inputs of a level and the answers to them.
+
+        `valid` (k,) are the samples with an adversarial example, whose L2 distances are `size` (k,); level 0 is the clean input.
         """
         if number == 0:
             clean = torch.full_like(paths.standing, CLEAN)
             inputs = Graded(paths.clean, valid, clean, torch.zeros_like(clean, dtype=torch.float32))
-            index, exact = inputs.reached.nonzero()[:, 0], self._clean[rows]
-        else:
-            inputs = paths.grade(number * size)
-            inputs = inputs._replace(reached=inputs.reached & valid)
-            index, exact = inputs.reached.nonzero()[:, 0], torch.zeros_like(self._clean[rows])
-            if len(index):
-                exact[index] = self._ask(rows[index], inputs.x[index])
-        stored = exact.clone()
-        if len(index):
-            stored[index] = self._query_stored(rows[index], inputs.x[index], exact[index])
-        return Level(inputs, exact, stored)
+            return Level(inputs, dict(enumerate(self._clean[row] for row in rows.tolist())))
+        inputs = self._graded(paths, number * size)
+        inputs = inputs._replace(reached=inputs.reached & valid)
+        index = inputs.reached.nonzero()[:, 0]
+        answers = self._ask(rows[index], inputs.x[index])[1] if len(index) else []
+        return Level(inputs, dict(zip(index.tolist(), answers, strict=True)))
 
     def _changes(self, position: int, index: int, inputs: Graded) -> dict[str, Any]:
         """Columns of the input `position` of a level, which belongs to the sample `index` of the batch."""
@@ -292,14 +256,10 @@ class Search:
         )
         delta = x.astype(np.float64) - clean
         patches = []
-        for patch, (variant, strength) in enumerate(
-            zip(inputs.variant[position].tolist(), inputs.strength[position].tolist(), strict=True)
-        ):
-            if variant != CLEAN:
-                placement = self._plan.variants[variant]
-                name = self._plan.names[id(placement.distortion)]
-                entry = {"distortion": name, "severity": placement.severity, "draw": placement.draw}
-                patches.append({"patch": patch, **entry, "strength": strength})
+        for patch in (inputs.variant[position] != CLEAN).nonzero()[:, 0].tolist():
+            placed, strength = self._plan.variants[int(inputs.variant[position, patch])], float(inputs.strength[position, patch])
+            entry = {"distortion": self._plan.names[id(placed.distortion)], "severity": placed.severity, "draw": placed.draw}
+            patches.append({"patch": patch, **entry, "strength": strength})
         return {
             "input": x,
             "mask": delta != 0,

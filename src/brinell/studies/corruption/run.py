@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import Access, Dataset, Distortion
+from brinell.core.contracts import Dataset, Distortion
 from brinell.core.errors import RequestError, option
 from brinell.core.norms import l2
 from brinell.core.record import Array
@@ -84,7 +84,7 @@ def _misfit(distortion: Distortion, dataset: Dataset) -> str:
     if kind not in distortion.domains or (published and shape[0] not in (1, 3)):
         channels = " of 1 or 3 channels" if published else ""
         return f"corrupts {', '.join(sorted(distortion.domains))}s{channels}, not this data"
-    return "uses gradients of a model and is not a corruption" if distortion.access == Access.GRADIENTS else ""
+    return ""
 
 
 def _distortion(name: str) -> Distortion:

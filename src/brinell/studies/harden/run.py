@@ -391,8 +391,7 @@ def _change(plan: HardenPlan) -> None:
     learned = {name for stored in plan.examples.values() for name in stored.distortions}
     trained_types = {type(distortion) for defence in plan.recipe.parts for distortion in getattr(defence, "distortions", ())}
     for name, distortion in fitting_distortions(domain).items():
-        if distortion.access == Access.LABELS:
-            changes[name] = type(distortion) in trained_types or name in learned, partial(_distorted, plan, name, distortion)
+        changes[name] = type(distortion) in trained_types or name in learned, partial(_distorted, plan, name, distortion)
     other, radius = OTHER_NORM[request.norm], other_eps(request.norm, eps, domain)
     changes[pgd_name(request.norm, plan.facts.eps_text)] = plan.recipe.budgeted, partial(_attacked, plan, request.norm, eps)
     changes[pgd_name(other, f"{radius:.3g}")] = False, partial(_attacked, plan, other, radius)
