@@ -119,9 +119,10 @@ def test_a_criterion_of_other_answers_is_refused(tmp_path, subtests):
 def test_pictures_without_objects_are_no_data(tmp_path, capsys):
     x, _ = make_pictures(9)
     masks = np.full(x.shape[:3], 1, dtype=np.uint8)
-    data = brinell.data(x, masks=masks, classes=["dark", "bright"])
+    masks[-1] = 0
+    data, settings = brinell.data(x, masks=masks, classes=["dark", "bright"]), {**SHORT, "samples": 4}
     with pytest.raises(BrinellError, check=refused("studies.agent.run._open_subject")):
-        brinell.train_agent(Threshold(), data, out=tmp_path / "p.safetensors", criterion="gone:dark", **SHORT)
+        brinell.train_agent(Threshold(), data, out=tmp_path / "p.safetensors", criterion="gone:dark", **settings)
     assert cli(["train", "agent", "--out", str(tmp_path / "q.safetensors"), "--criterion", "pixels"]) == 2
     assert "--criterion is for masks and boxes" in capsys.readouterr().err
 
