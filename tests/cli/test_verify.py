@@ -18,7 +18,8 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
     records = Run.open(good).records()
     assert code == 0 and answer["passed"] and answer["problems"] == []
     fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "broken"}
-    assert answer["successes"] == len(fooled) and answer["predictions"] == 24
+    judged = f"each of {len(fooled)} stored adversarial inputs is a success within its budget"
+    assert judged in answer["verified_claims"] and "all 24 clean inputs" in " ".join(answer["verified_claims"])
     assert cli(["verify", str(good)]) == 0
     assert "All holds that is not a claim." in capsys.readouterr().out
 

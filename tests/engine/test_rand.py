@@ -127,7 +127,7 @@ def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
     settings = {"eps": "0.05:0.2:4", "attack": ("bim?steps=4&eot=20",)}
     run = run_audit(tmp_path / "run", Noisy(place), X, Y, **settings)
     result = verify_run(run, plan_of(Noisy(place), X, Y, **settings))
-    assert result.passed and result.successes == 16 and result.predictions == 16
+    assert result.passed
     problems = verify_run(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
     assert [problem.count for problem in problems if problem.description == "the stored input is no success"] == [16]
     problems = verify_run(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems

@@ -75,11 +75,9 @@ def test_verification():
         Difference(location="a.parquet", samples=(3, 5), count=7, description="is false"),
         Difference(location="b.json", samples=(), count=0, description="is gone"),
     ]
-    counts = {"rows": 11, "predictions": 13, "successes": 17, "replayed": 19, "samples": 23}
-    common = {"run": "RUN", "premises": ["whose data"], "problems": problems, **claims}
-    kinds = [counts, counts | {"predictions": 0}, {"rows": 0}, counts | {"refusal": "no trust"}]
-    statuses = [Status.PROVED, Status.CONSISTENT, Status.REFUSED, Status.CONSISTENT]
-    results = [VerifyResult(status=status, passed=False, **common, **kind) for status, kind in zip(statuses, kinds, strict=True)]
+    common = {"run": "RUN", "premises": ["whose data"], "replayed": 19, "samples": 23, **claims}
+    results = [VerifyResult(**common, **kind) for kind in ({}, {"refusal": "no trust"}, {"problems": problems})]
+    assert [result.status for result in results] == [Status.PROVED, Status.CONSISTENT, Status.REFUSED]
     approve("verification", "\n\n".join("\n".join(result.lines()) for result in results), masks={})
 
 

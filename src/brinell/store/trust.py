@@ -49,7 +49,7 @@ def add_mark(folder: Path, text: str) -> str:
 
 def without_mark(content: bytes) -> bytes:
     """A file of settings without its mark, the last line."""
-    return re.sub(rb"# %b: [^\n]*\n\Z" % MARK.encode(), b"", content)
+    return re.sub(rb"# %b: [0-9a-f]{64}:[\w./%%~-]*\n\Z" % MARK.encode(), b"", content)
 
 
 def find_origin(folder: Path, text: str, claimed: object, trust: Path | str | None) -> Path | None:

@@ -111,7 +111,7 @@ def test_counts_agree_in_number():
     for folders, verified, refused in itertools.product((0, 1, 12), repeat=3):
         refusals = [Refusal(run="r", why="w")] * refused
         counts = {"models": folders, "tasks": folders, "folders": folders + verified, "verified": verified}
-        report = BoardResult(folder="f", title="t", refused=refusals, written=1, **counts).report()
+        report = BoardResult(folder="f", title="t", refused=refusals, **counts).report()
         text = f"{report.subject} {report.sentences[0]}"
         assert not re.search(r"\b1 (folders|models|tasks|folder were)|\b(0|\d\d+) (folder|model|task|folders was)\b", text), text
 

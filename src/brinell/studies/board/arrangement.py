@@ -19,6 +19,7 @@ from brinell.analysis.results import ClassResult, Rate
 from brinell.analysis.standing import Standing, standing
 from brinell.reports.numbers import counted, distance
 from brinell.reports.phrases import class_label
+from brinell.reports.values import Detail
 
 
 class Figures(Result):
@@ -99,11 +100,11 @@ class Entry:
         return None if self.certified is None else self.certified.certified[self.certified_position]
 
     @property
-    def weakest(self) -> tuple[str, Rate] | None:
-        """The class with the lowest robust accuracy, and its rate."""
+    def weakest(self) -> Detail | None:
+        """The lowest robust accuracy of a class, with its name."""
         classes = [] if self.attacked is None else self.attacked.per_class
-        rates = [(class_label(c), c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
-        return min(rates, key=lambda pair: pair[1].value or 0.0, default=None)
+        rates = [Detail(c.robust[self.position], class_label(c)) for c in classes if c.robust[self.position].value is not None]
+        return min(rates, key=lambda detail: detail.value.value or 0.0, default=None)
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,11 @@ class Task:
     """Of the verified entries with attacks; None without any."""
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def models(self) -> int:
+        """Number of models, by digest."""
+        return len({entry.figures.digest for entry in self.entries})
+
 
 def arrange(figures: Sequence[Figures]) -> list[Task]:
     """The tasks of a board."""
@@ -133,10 +139,10 @@ def arrange(figures: Sequence[Figures]) -> list[Task]:
 
 def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
     """A model in a task, from all of its folders: those with rows first, then the most samples, since few may be lucky ones."""
-    attacked = [((bool(f.ids), f.robust[i].n, -(f.robust[i].value or 0.0), f.run), f, i) for f, i in members if f.robust]
-    proven = [((f.certified[i].n, f.certified[i].value or 0.0, f.run), f, i) for f, i in members if f.certified]
-    _, folder, position = max(attacked, key=lambda entry: entry[0], default=((), None, 0))
-    _, proofs, place = max(proven, key=lambda entry: entry[0], default=((), None, 0))
+    attacked = [(bool(f.ids), f.robust[i].n, -(f.robust[i].value or 0.0), f.run, i, f) for f, i in members if f.robust]
+    proven = [(f.certified[i].n, f.certified[i].value or 0.0, f.run, i, f) for f, i in members if f.certified]
+    *_, position, folder = max(attacked, key=lambda entry: entry[:-1], default=(0, None))
+    *_, place, proofs = max(proven, key=lambda entry: entry[:-1], default=(0, None))
     return Entry(folder, position, proofs, place)
 
 

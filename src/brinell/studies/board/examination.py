@@ -28,11 +28,6 @@ PLACED = ("audit", "certify")
 def examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
     """Verify a folder and read its figures.
 
-    Args:
-        path: the folder.
-        level: rows or replay.
-        trust: a folder from elsewhere whose models, data and code may be used.
-
     Returns:
         `figures`, a list of `Figures` as JSON, or `why`, the reason of a refusal.
     """

@@ -46,13 +46,11 @@ class BoardResult(ReportedResult):
     """Folders among them that were repeated with their model and data."""
     refused: list[Refusal]
     """Folders that are not shown, each with its reason."""
-    written: int
-    """Files that were written; those that say the same as before stay as they are."""
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, and the path of the page."""
         yield from super().lines(verbose=verbose)
-        yield f"page: {self.folder}/index.html ({counted(self.written, 'file')} written)"
+        yield f"page: {self.folder}/index.html"
 
     def report(self) -> Report:
         """The verified and the refused folders: the terminal, and the frame of the first page."""
@@ -128,19 +126,15 @@ def _task_row(task: Task) -> tuple[Any, ...]:
     verified = [entry for entry in task.entries if entry.figures.verified]
     first = next((entry for entry in verified if entry.rank is not None), None)
     proofs = [entry.proven for entry in verified if entry.proven is not None]
-    leader = (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest[0])
+    leader = (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest.text)
     best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
-    return (Link(task.name, f"tasks/{task.slug}.html"), len({entry.figures.digest for entry in task.entries}), *leader, best)
+    return (Link(task.name, f"tasks/{task.slug}.html"), task.models, *leader, best)
 
 
 def model_address(identity: tuple[str, ...]) -> str:
     """The page of a model, by its path in the site; that of a claim is its folder's alone."""
     name, digest, *run = identity
     return f"models/{slug(name, digest[:8] + hashlib.blake2b(repr(run).encode(), digest_size=4).hexdigest() * bool(run))}.html"
-
-
-def _count_models(task: Task) -> str:
-    return counted(len({entry.figures.digest for entry in task.entries}), "model")
 
 
 def task_report(task: Task, siblings: Sequence[Task]) -> Report:
@@ -156,7 +150,7 @@ def task_report(task: Task, siblings: Sequence[Task]) -> Report:
     return Report(
         verb="board",
         title=task.name,
-        subject=f"{_count_models(task)}, data digest {task.entries[0].figures.data_digest[:12]}",
+        subject=f"{counted(task.models, 'model')}, data digest {task.entries[0].figures.data_digest[:12]}",
         sentences=[*answer, TRUST],
         blocks=[
             Table(
@@ -198,7 +192,7 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
         robust,
         proven,
         Span(0.0 if proven is None else proven.value, 1.0 if robust is None else robust.value),
-        None if entry.weakest is None else Detail(entry.weakest[1], entry.weakest[0]),
+        entry.weakest,
         folder.checks,
         _verified(folder),
         folder.attacks,
@@ -228,7 +222,7 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
                         entry.rank,
                         entry.figures.clean,
                         entry.robust,
-                        None if entry.weakest is None else Detail(entry.weakest[1], entry.weakest[0]),
+                        entry.weakest,
                         entry.proven,
                         max(rate.n for rate in (entry.robust, entry.proven) if rate is not None),
                     )

@@ -1,4 +1,4 @@
-"""Carries out `brinell board`: finds folders, verifies those that are new, and brings the site up to date."""
+"""Carries out `brinell board`: finds folders, verifies those that are new, and writes the site."""
 
 import hashlib
 import json
@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError, option
-from brinell.core.user_files import user_path
+from brinell.core.user_files import cache_folder, user_path
 from brinell.core.version import VERSION
 from brinell.reports.csv import csv_files
 from brinell.reports.html import page
@@ -22,8 +23,8 @@ from brinell.studies.board.examination import PLACED, examine
 from brinell.studies.board.result import BoardResult, Refusal, site_reports
 from brinell.studies.kit import Call
 
-CACHE = ".cache"
-"""Folder of a site that keeps what was found of each folder, so that an unchanged one is not verified again."""
+SITE = ".board"
+"""File that says that a folder is a site."""
 RUN_FOLDERS = frozenset({"records", "arrays", "tables"})
 """Folders of a run that hold no run."""
 
@@ -40,16 +41,19 @@ def carry_out(call: Call) -> BoardResult:
     if not paths:
         raise RequestError(f"{missing[0].run}: {missing[0].why}")
     site = call.folder("board")
-    if site.is_dir() and any(site.iterdir()) and not (site / CACHE).is_dir():
+    if site.is_dir() and any(site.iterdir()) and not (site / SITE).is_file():
         raise RequestError(f"{site} is not empty and no board made it: choose another {option('out')}")
-    outcomes = _examine_all(call, site, paths)
-    refusals = [*missing, *(Refusal(run=str(path), why=outcome["why"]) for path, outcome in outcomes.items() if "why" in outcome)]
-    figures = [Figures.model_validate(entry) for outcome in outcomes.values() for entry in outcome.get("figures", ())]
-    return write_site(site, request.title, figures, refusals)
+    figures, refused = [], missing
+    for number, path in enumerate(paths, 1):
+        call.progress.note(f"verifying {path} ({number} of {len(paths)})")
+        outcome = _examine(path, request.level, call.trust)
+        figures += [Figures.model_validate(entry) for entry in outcome.get("figures", ())]
+        refused += [Refusal(run=str(path), why=outcome["why"])] if "why" in outcome else []
+    return write_site(site, request.title, figures, refused)
 
 
 def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Sequence[Refusal]) -> BoardResult:
-    """Write the pages and tables of a site that say something new, and delete those of what is no longer there."""
+    """Write the pages and tables of a site, and delete those of what is no longer there."""
     tasks = arrange(figures)
     models: dict[tuple[str, ...], list[Figures]] = {}
     for folder in sorted(figures, key=lambda folder: (folder.identity, folder.run)):
@@ -62,27 +66,18 @@ def write_site(site: Path, title: str, figures: Sequence[Figures], refusals: Seq
         folders=len({folder.run for folder in figures}),
         verified=len({folder.run for folder in figures if folder.verified}),
         refused=sorted(refusals, key=lambda refusal: refusal.run),
-        written=0,
     )
-    files = {".nojekyll": ""}
+    files = {SITE: "", ".nojekyll": ""}
     for name, report in site_reports(result, tasks, models).items():
         place = Path(name).parent
         files[f"{name}.html"] = page(report)
         files |= {(place / table).as_posix(): text for table, text in csv_files(report).items()}
-    written = sum(_write_changed(site / name, text) for name, text in files.items())
+    for name, text in files.items():
+        write_text(site / name, text)
     for file in [*site.glob("tasks/*"), *site.glob("models/*")]:
         if file.relative_to(site).as_posix() not in files:
             file.unlink()
-    return result.model_copy(update={"written": written})
-
-
-def _write_changed(path: Path, text: str) -> bool:
-    """Write a file unless it has this content already; True if it was written."""
-    with suppress(OSError, UnicodeDecodeError):
-        if path.read_text(encoding="utf-8") == text:
-            return False
-    write_text(path, text)
-    return True
+    return result
 
 
 def find_folders(folders: Sequence[Path]) -> tuple[list[Path], list[Refusal]]:
@@ -111,39 +106,18 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """The verification of each folder, from the cache where neither the folder nor the question has changed."""
-    level, trust = call.request.level, None if call.trust is None else str(call.trust)
-    keys = {path: _key([VERSION, level, trust, str(path), _stamp(path)]) for path in paths}
-    outcomes = {path: outcome for path in paths if (outcome := _cached(site, keys[path])) is not None}
-    new = [path for path in paths if path not in outcomes]
-    if new:
-        call.progress.note(f"folders that are new or changed, and are verified: {len(new)} of {len(paths)}")
-    for number, path in enumerate(new, 1):
-        outcomes[path] = examine(path, level, call.trust)
-        write_text(site / CACHE / f"{keys[path]}.json", json.dumps(outcomes[path]))
-        if number % 50 == 0:
-            call.progress.note(f"{number} of {len(new)} folders verified")
-    for file in (site / CACHE).glob("*.json"):
-        if file.stem not in keys.values():
-            file.unlink()
-    return {path: outcomes[path] for path in paths}
+def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
+    """The verification of a folder, from the cache of the user where neither the folder nor the question has changed."""
+    content = {name.relative_to(path).as_posix(): _digest(name) for name in sorted(path.rglob("*"))}
+    question = json.dumps([VERSION, level, str(trust), str(path.resolve()), content])
+    file = cache_folder() / "boards" / f"{hashlib.blake2b(question.encode(), digest_size=16).hexdigest()}.json"
+    with suppress(FileNotFoundError):
+        known: dict[str, Any] = bounded.json_of(file)
+        return known
+    outcome = examine(path, level, trust)
+    write_text(file, json.dumps(outcome))
+    return outcome
 
 
-def _key(value: Any) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _stamp(path: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of each file of a folder, and of the folders in it, which a replay verifies too."""
-    files = (Path(parent) / name for parent, _, names in os.walk(path) for name in names)
-    return sorted((file.relative_to(path).as_posix(), file.lstat().st_size, file.lstat().st_mtime_ns) for file in files)
-
-
-def _cached(site: Path, key: str) -> dict[str, Any] | None:
-    """What was found of a folder before; None if nothing was, or it cannot be read."""
-    try:
-        content = json.loads((site / CACHE / f"{key}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.keys() & {"figures", "why"} else None
+def _digest(path: Path) -> str:
+    return bounded.digest(path) if path.is_file() and not path.is_symlink() else ""

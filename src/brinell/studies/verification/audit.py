@@ -44,7 +44,7 @@ from brinell.store import rows
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PARTS
 from brinell.store.run import ACCUMULATED, NO_ROWS, Run
-from brinell.studies.verification.differences import Claims, Comparison, are_close, compare_json
+from brinell.studies.verification.differences import DERIVED, Claims, Comparison, are_close, compare_json
 
 MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 24, 0.05
 """Samples drawn by default: at least so many, of a random model more, and at least this share of those that were attacked."""
@@ -64,7 +64,7 @@ because the run kept the best of many means."""
 PROBES, PROBE_LOOKS = 64, 3
 """Clean inputs and answers to each that show whether a model answers at random."""
 SIZES = ("linf", "l2", "l1", "l0")
-NUMBER = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 class Repetition:
@@ -93,17 +93,34 @@ class Repetition:
         """Rows that were computed again from the start."""
         return sum(audit.replayed for audit in self.audits)
 
+    def sentences(self) -> Iterator[str]:
+        """What was found of an audit that holds."""
+        predictions, successes = (sum(getattr(audit, name) for audit in self.audits) for name in ("predictions", "successes"))
+        yield "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign"
+        yield f"the models predict the recorded classes for all {predictions:,} clean inputs, and checks come out as recorded"
+        yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
+        yield DERIVED
+        for audit in self.audits:
+            draws, tenth = int(audit.drawn.sum()), max(1, round(0.1 * audit.attacked))
+            single, several = audit.miss_probability(1), audit.miss_probability(tenth)
+            scatter = ", by how its answers scatter," if audit.is_random else ""
+            if draws:
+                yield (
+                    f"{audit.name}: {draws} of {audit.attacked} attacked samples were attacked again;{scatter} this misses "
+                    f"{tenth} forged samples with probability {several:.2g}, and a single one with {single:.2g}"
+                )
+
     def carry_out(self, folder: Path) -> None:
         """Carry the audit out in a folder, which then holds what the run may hold."""
-        command, recorded = str(self.run.manifest["command"]), self.run.manifest
+        recorded = self.run.manifest
         self._check_plan()
-        repeated = run_audit(self.plan, folder, SilentProgress(), command=command, audit=partial(RepeatedAudit, self)).manifest
-        take_served(repeated, recorded)
+        make_audit, command = partial(RepeatedAudit, self), str(recorded["command"])
+        repeated = run_audit(self.plan, folder, SilentProgress(), command=command, audit=make_audit).manifest
         for audit in self.audits:
             if audit.is_random or not self.is_exact:
                 self._settle_checks(audit, repeated)
-        first, second = (sorted(map(str, manifest["warnings"])) for manifest in (recorded, repeated))
-        repeated["warnings"] = recorded["warnings"] if first == second else repeated["warnings"]
+        if sorted(map(str, recorded["warnings"])) == sorted(map(str, repeated["warnings"])):
+            repeated["warnings"] = recorded["warnings"]
         write_text(folder / MANIFEST, json.dumps(repeated))
         if self.comparison.boundary > max(1, MOST_DEVIATIONS * self.replayed):
             self.comparison.note(MANIFEST, f"{self.comparison.boundary} of {self.replayed} rows come out differently")
@@ -111,7 +128,6 @@ class Repetition:
     def _check_plan(self) -> None:
         """Stop at a manifest or samples that are not those of the plan."""
         facts = json.loads(json.dumps({key: value for key, value in plan_facts(self.plan).items() if key != "warnings"}))
-        take_served(facts, self.run.manifest)
         compare_json(MANIFEST, {key: self.run.manifest.get(key) for key in facts}, facts, self.claims, self.comparison)
         for source in () if self.comparison.differences else self.plan.models:
             if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
@@ -140,18 +156,19 @@ class Repetition:
 
 def _may_be(repeated: Mapping[str, Any], recorded: Mapping[str, Any], is_random: bool) -> bool:
     """True if rounding on another machine, or the chance of a random model, explains another outcome of a check."""
-    if any((repeated.get(key) is None) != (recorded.get(key) is None) for key in ("figure", "limit")):
+    values, others = ([check.get(key) for key in ("figure", "limit")] for check in (repeated, recorded))
+    if [value is None for value in values] != [value is None for value in others]:
         return False
-    (figure, limit), (other, other_limit) = (
-        [check.get(key) or 0.0 for key in ("figure", "limit")] for check in (repeated, recorded)
-    )
+    figure, limit = (value or 0.0 for value in values)
     if repeated["passed"] != recorded["passed"]:
         return repeated["code"] != Code.RANDOM and (is_random or abs(figure - limit) <= max(abs(limit), abs(figure)) / 10 > 0)
-    texts = ([NUMBER.sub("#", str(check.get(key))) for key in ("text", "cause", "reason")] for check in (repeated, recorded))
-    if len({tuple(text) for text in texts}) > 1:
+    texts = [" ".join(str(check.get(key)) for key in ("text", "cause", "reason")) for check in (repeated, recorded)]
+    words, numbers = [NUMBER.split(text) for text in texts], [NUMBER.findall(text) for text in texts]
+    if words[0] != words[1]:
         return is_random and repeated["passed"] is None
-    is_close = abs(figure - other) <= max(abs(figure), abs(limit)) / 2
-    return is_random or (is_close and abs(limit - other_limit) <= TOLERANCE * abs(other_limit))
+    pairs = zip([figure, *map(float, numbers[0])], [others[0] or 0.0, *map(float, numbers[1])], strict=True)
+    are_near = all(abs(first - second) <= max(abs(first), abs(limit) * (first == figure)) / 2 for first, second in pairs)
+    return is_random or (are_near and abs(limit - (others[1] or 0.0)) <= TOLERANCE * abs(limit))
 
 
 class Answers:
@@ -365,7 +382,7 @@ class RepeatedAudit(ModelAudit):
         if len(ids) and first.legend(self.name, stage.name) != second.legend(self.name, stage.name):
             self._note(stage.name, "what the stored numbers mean comes out differently", ids[:1])
         stated, found = (run.extras(self.name, stage.name, ids[~deviates].tolist()) for run in (first, second))
-        odd = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample), found.get(sample))]
+        odd = [sample for sample in ids[~deviates].tolist() if not _same_extras(stated.get(sample, {}), found.get(sample, {}))]
         self._note(stage.name, "what the attack stores comes out differently", np.array(odd))
         reasons, again = (run.manifest["failed"].get(self.name, {}).get(stage.name, {}) for run in (first, second))
         odd = [sample for sample in ids.tolist() if reasons.get(str(sample)) != again.get(str(sample))]
@@ -423,14 +440,6 @@ class RepeatedAudit(ModelAudit):
         return Answers(self.audited, x, eot, max(eot, LOOKS) if self.is_random else eot)
 
 
-def take_served(repeated: dict[str, Any], recorded: Mapping[str, Any]) -> None:
-    """Put what servers said of themselves in the place of what they say now."""
-    for key in ("models", "surrogates"):
-        for facts, stated in zip(repeated.get(key, ()), recorded.get(key) or (), strict=False):
-            if "served" in facts and "served" in stated:
-                facts["served"] = stated["served"]
-
-
 def miss_probability(samples: int, draws: int, forged: int, turning: float | None = None) -> float:
     """Probability that a repetition of `draws` samples, of `samples`, misses `forged` false ones.
 
@@ -462,8 +471,7 @@ def _differing(first: Any, second: Any, name: str) -> Array:
     return np.asarray((missing != missing_again) | (~missing & (np.ma.getdata(entry) != np.ma.getdata(counterpart))))
 
 
-def _same_extras(stated: Mapping[str, Array] | None, found: Mapping[str, Array] | None) -> bool:
-    stated, found = stated or {}, found or {}
+def _same_extras(stated: Mapping[str, Array], found: Mapping[str, Array]) -> bool:
     return stated.keys() == found.keys() and all(are_close(stated[name], found[name]) for name in found)
 
 

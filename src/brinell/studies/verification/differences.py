@@ -5,10 +5,11 @@ differently. So numbers are compared with a tolerance, and a few rows of a large
 repetition, too. These rows are counted.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ BOUNDARY_SHARE = 0.002
 """Share of the rows of a table, or of the arrays of a file, that may come out differently, rounded down to a number."""
 DATA = (".parquet", ".safetensors", ".npz", ".jsonl", MANIFEST)
 """Ends of the names of files that hold data. All other files are texts that follow from them."""
+DERIVED = "the request file, the tables and the page are those that the manifest and the records produce"
 MOST_SAMPLES = 5
+MISSING = object()
+"""The value of a key that is not there."""
 
 
 class Difference(BaseModel):
@@ -87,9 +91,9 @@ class Comparison:
         first = tuple(int(sample) for sample in samples[:MOST_SAMPLES])
         self.differences.append(Difference(location=location, description=description, samples=first, count=len(samples)))
 
-    def allow(self, location: str, subject: str, differing: Sequence[int], total: int, plausible: Callable[[], bool]) -> None:
+    def allow(self, location: str, subject: str, differing: Sequence[int], total: int, is_plausible: bool = True) -> None:
         """Count rows or arrays that differ as boundary if they are few and plausible, otherwise add a difference."""
-        if len(differing) <= int(BOUNDARY_SHARE * total) and plausible():
+        if len(differing) <= int(BOUNDARY_SHARE * total) and is_plausible:
             self.boundary += len(differing)
         elif differing:
             self.note(location, f"{subject} comes out differently in {len(differing)} of {total}", differing)
@@ -112,7 +116,7 @@ def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: 
         recorded, repeated = folder / name, repetition / name
         if recorded.name == MANIFEST:
             first, second = ({k: v for k, v in read_json(path).items() if k != FILES} for path in (recorded, repeated))
-            compare_json(name, first, second, claims, comparison, str(repetition))
+            compare_json(name, first, second, claims, comparison, place=str(repetition))
         elif recorded.suffix == ".parquet":
             _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), claims, comparison)
         elif recorded.suffix == ".safetensors":
@@ -131,12 +135,10 @@ def compare_texts(folder: Path, anew: Path, claims: Claims, comparison: Comparis
             comparison.note(name, "the records produce no such file")
         elif name not in names:
             comparison.note(name, "the file is missing")
-        elif _text_of(folder / name) != _text_of(anew / name):
-            comparison.note(name, "the file differs from the one that the records produce")
-
-
-def _text_of(path: Path) -> bytes:
-    return without_mark(content_of(path)) if path.name == REQUEST else content_of(path)
+        else:
+            texts = {content_of(path / name) for path in (folder, anew)}
+            if len({without_mark(text) for text in texts} if name.endswith(REQUEST) else texts) > 1:
+                comparison.note(name, "the file differs from the one that the records produce")
 
 
 def content_of(path: Path) -> bytes:
@@ -146,45 +148,27 @@ def content_of(path: Path) -> bytes:
     return bounded.read(path, parquet.MOST_BYTES)
 
 
-def compare_json(name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, place: str = "\0") -> None:
-    """Compare two JSON values of a file; `place` is the path of the repetition, in place of which a folder names its own."""
-    for key, value, repetition in _json_differences(recorded, repeated, partial(_same_value, place, comparison.origins)):
-        if not claims.covers(name, key):
-            comparison.note(name, f"{key} is {value}, and comes out as {repetition}")
-
-
-def _json_differences(
-    recorded: Any, repeated: Any, equality: Callable[[Any, Any], bool], key: str = ""
-) -> Iterator[tuple[str, str, str]]:
-    """Keys under which two JSON values differ, and both values as short texts; a key that is not there is `missing`.
-
-    `same` compares values that are neither both lists nor both tables.
-    """
+def compare_json(
+    name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, key: str = "", place: str = "\0"
+) -> None:
+    """Compare two JSON values, at a key of a file; for the `place` of the repetition the recorded value may name another one."""
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded, repeated = dict(enumerate(recorded)), dict(enumerate(repeated))
     if isinstance(recorded, dict) and isinstance(repeated, dict):
-        for name in dict.fromkeys((*repeated, *recorded)):
-            place = f"{key}.{name}" if key else str(name)
-            if name in recorded and name in repeated:
-                yield from _json_differences(recorded[name], repeated[name], equality, place)
-            else:
-                values = [abbreviate(side[name]) if name in side else "missing" for side in (recorded, repeated)]
-                yield place, values[0], values[1]
-    elif not equality(recorded, repeated):
-        yield key, abbreviate(recorded), abbreviate(repeated)
+        for part in dict.fromkeys((*repeated, *recorded)):
+            values = recorded.get(part, MISSING), repeated.get(part, MISSING)
+            compare_json(name, *values, claims, comparison, f"{key}.{part}" if key else str(part), place)
+    elif isinstance(recorded, str) and isinstance(repeated, str) and (origin := _origin(recorded, repeated, place)):
+        comparison.origins.add(origin)
+    elif not _is_same(recorded, repeated) and not claims.covers(name, key):
+        first, second = ("missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated))
+        comparison.note(name, f"{key} is {first}, and comes out as {second}")
 
 
-def _same_value(place: str, origins: set[str], recorded: Any, repeated: Any) -> bool:
-    """True if two JSON values are equal, floats within the tolerance, and texts except for the place of the folder."""
-    if isinstance(recorded, str) and isinstance(repeated, str) and place in repeated:
-        start, _, end = repeated.partition(place)
-        if not recorded.startswith(start) or not recorded.endswith(end) or len(recorded) < len(start) + len(end):
-            return False
-        origins.add(recorded[len(start) : len(recorded) - len(end)])
-        return True
-    if isinstance(recorded, float) and isinstance(repeated, float):
-        return bool(np.isclose(recorded, repeated, rtol=RTOL, atol=ATOL, equal_nan=True))
-    return type(recorded) is type(repeated) and bool(recorded == repeated)
+def _origin(recorded: str, repeated: str, place: str) -> str:
+    start, found, end = repeated.partition(place)
+    match = re.fullmatch(f"{re.escape(start)}(.+){re.escape(end)}", recorded) if found else None
+    return match[1] if match else ""
 
 
 def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: Claims, comparison: Comparison) -> None:
@@ -199,25 +183,23 @@ def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: C
     for column in recorded.column_names:
         if not claims.covers(name, column):
             first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
-            is_float = pa.types.is_floating(repeated[column].type)
-            equality = _same_number if is_float else lambda one, other: one == other
-            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not equality(*pair)]
-            plausible = partial(_are_among, [first[row] for row in rows], second, is_float=is_float)
-            comparison.allow(name, f"column {column}", [samples[row] for row in rows], len(recorded), plausible)
+            rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not _is_same(*pair)]
+            is_plausible = bool(rows) and _are_among([first[row] for row in rows], second)
+            comparison.allow(name, f"column {column}", [samples[row] for row in rows], len(recorded), is_plausible)
 
 
-def _same_number(first: float | None, second: float | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return first == second or (first != first and second != second) or abs(first - second) <= ATOL + RTOL * abs(second)
+def _is_same(recorded: Any, repeated: Any) -> bool:
+    if isinstance(recorded, float) and isinstance(repeated, float):
+        both_nan = math.isnan(recorded) and math.isnan(repeated)
+        return both_nan or math.isclose(recorded, repeated, rel_tol=RTOL, abs_tol=ATOL)
+    return type(recorded) is type(repeated) and bool(recorded == repeated)
 
 
-def _are_among(values: Sequence[Any], column: Sequence[Any], *, is_float: bool) -> bool:
-    """True if all values lie among those of a column: within its range for floats, equal to one of them otherwise."""
-    if not is_float:
-        return all(value in column for value in values)
-    finite = [value for value in column if value is not None and np.isfinite(value)]
-    return all(value is not None and bool(finite) and min(finite) <= value <= max(finite) for value in values)
+def _are_among(values: Sequence[Any], column: Sequence[Any]) -> bool:
+    """True if each value is one of a column, or a number within its range."""
+    numbers = [value for value in column if isinstance(value, float) and math.isfinite(value)] or [math.nan]
+    low, high = min(numbers), max(numbers)
+    return all(value in column or (isinstance(value, float) and low <= value <= high) for value in values)
 
 
 def _compare_arrays(
@@ -235,13 +217,11 @@ def _compare_arrays(
         elif not are_close(first, second):
             sample = key.rpartition("/")[2]
             differing.append(int(sample) if sample.isdecimal() else number)
-    comparison.allow(name, "the stored array", differing, len(repeated), lambda: True)
+    comparison.allow(name, "the stored array", differing, len(repeated))
 
 
 def are_close(first: Array, second: Array) -> bool:
     """True if two arrays have a shape and are equal, floats within the tolerance."""
-    if first.shape != second.shape:
-        return False
-    if first.dtype.kind == "f":
-        return bool(np.allclose(first, second, rtol=RTOL, atol=ATOL, equal_nan=True))
-    return bool((first == second).all())
+    if first.dtype.kind != "f":
+        return np.array_equal(first, second)
+    return first.shape == second.shape and np.allclose(first, second, rtol=RTOL, atol=ATOL, equal_nan=True)

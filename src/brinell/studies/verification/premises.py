@@ -28,26 +28,12 @@ class Fact(NamedTuple):
     """Data or a model that figures come from."""
 
     role: str
-    """data, model, surrogate, generator, or the setting that names further models."""
-    name: str
+    """data, model, surrogate, generator, or empty for a further model, whose name begins with its setting."""
+    text: str
+    """The role, and the name where it is another word."""
     digest: str
-    share: str = ""
-    """A clause about the part of the data that was used."""
-    is_built_in: bool = False
-
-    def text(self) -> str:
-        """The role, and the name where it is another word."""
-        return " ".join(dict.fromkeys((self.role, self.name)))
-
-    def reason(self, roles: Collection[str], digests: Collection[str]) -> str:
-        """Why data or a model are known; empty if they are on trust."""
-        if self.digest in digests:
-            return "has the digest that you gave"
-        if self.role in roles:
-            return "is the one that you named"
-        if self.role == "data" and self.digest in PUBLISHED:
-            return PUBLISHED[self.digest] + self.share
-        return "comes with Brinell" if self.is_built_in else ""
+    source: str
+    """What Brinell knows of it by itself; empty if nothing."""
 
 
 def list_premises(
@@ -56,7 +42,7 @@ def list_premises(
     """Sentences about the data and the models of a folder: those that are on trust first, then those that are known.
 
     Args:
-        manifests: its manifest, then those of the audits in it, without what they claim.
+        manifests: its manifest, then those of the folders in it.
         roles: `data` and `model`, as far as the person named them for this verification.
         digests: digests that the person knows.
         is_open: False where neither data nor models were opened, so that all are on trust.
@@ -67,23 +53,27 @@ def list_premises(
         raise RequestError(
             f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(digests_there))}"
         )
-    reasons = {fact: fact.reason(roles, digests) if is_open else "" for fact in facts}
-    trusted = [f"the {fact.text()} (digest {fact.digest})" for fact in facts if not reasons[fact]]
-    clauses = [f"the {fact.text()}: {reasons[fact]}" for fact in facts if reasons[fact]]
+    trusted, known = [], []
+    for role, text, digest, source in facts:
+        reason = "has the digest that you gave" if digest in digests else "is the one that you named" * (role in roles) or source
+        if is_open and reason:
+            known.append(f"the {text}: {reason}")
+        else:
+            trusted.append(f"the {text} (digest {digest})")
     advice = f"; {WARNING}: name yours, or give digests that you know" if is_open else ""
-    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *clauses]
+    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *known]
 
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
     if isinstance(value, Mapping):
-        if isinstance(value.get("digest"), str):
-            role = next((role for role in ROLES if key.startswith(role)), "data")
+        if isinstance(digest := value.get("digest"), str):
+            role = next((role for role in ROLES if key.startswith(role)), "" if key == "more_models" else "data")
             name = str(value.get("name", value.get("spec", key)))
-            if key == "more_models":
-                role, _, name = name.partition(" ")
-            share = f", {value['n']:,} of them" if role == "data" and isinstance(value.get("n"), int) else ""
-            yield Fact(role, name, value["digest"], share, value.get("spec") == BUILT_IN)
+            share = f", {value['n']:,} of them" if isinstance(value.get("n"), int) else ""
+            published = f"{PUBLISHED[digest]}{share}" if role == "data" and digest in PUBLISHED else ""
+            source = "comes with Brinell" if value.get("spec") == BUILT_IN else published
+            yield Fact(role, " ".join(dict.fromkeys((role, name))).strip(), digest, source)
         for name, part in value.items():
             yield from _facts(part, name)
     elif isinstance(value, list):

@@ -1,15 +1,12 @@
 """The result of a verification, and the report that says it."""
 
-from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
 
-from pydantic import Field
+from pydantic import computed_field
 
 from brinell.reports.values import Report, Table
-from brinell.store.standing import claimed_names
 from brinell.studies.result import ReportedResult
-from brinell.studies.verification.differences import Claims, Comparison, Difference
+from brinell.studies.verification.differences import Difference
 
 
 class Status(StrEnum):
@@ -23,15 +20,11 @@ class Status(StrEnum):
     """Exit code 4: the files agree with each other, but nothing was repeated."""
 
 
-EXIT_CODES = {Status.PROVED: 0, Status.REFUSED: 1, Status.CONSISTENT: 4}
 ENDINGS = {
-    Status.PROVED: "All holds that is not a claim",
-    Status.REFUSED: "Refused: something in the folder is false",
-    Status.CONSISTENT: "The files agree with each other; nothing more is proved",
+    Status.PROVED: (0, "All holds that is not a claim"),
+    Status.REFUSED: (1, "Refused: something in the folder is false"),
+    Status.CONSISTENT: (4, "The files agree with each other; nothing more is proved"),
 }
-
-
-NOTHING = Claims({})
 
 
 class VerifyResult(ReportedResult):
@@ -39,80 +32,47 @@ class VerifyResult(ReportedResult):
 
     run: str
     """The folder."""
-    status: Status
-    """proved, refused or consistent."""
-    passed: bool
-    """True if the status is proved."""
-    premises: list[str]
+    premises: list[str] = []
     """Premises of the verdict: whose data and whose models they are, a sentence each."""
-    rows: int = 0
-    """Rows that were compared with those of a repetition."""
-    predictions: int = 0
-    """Clean predictions that were repeated."""
-    successes: int = 0
-    """Stored adversarial inputs that were judged again."""
     replayed: int = 0
     """Rows that were computed again from the start."""
     samples: int = 0
     """Samples of an audit, over all models, whose rows were computed again from the start."""
     deviations: int = 0
     """Rows and arrays that came out differently by no more than rounding."""
-    verified_claims: list[str]
+    verified_claims: list[str] = []
     """Statements that were recomputed and hold, a sentence each; empty if there is a problem."""
-    unverified_claims: list[str]
+    unverified_claims: list[str] = []
     """Statements that were not recomputed, a sentence each."""
-    claimed: list[str] = Field(default_factory=list)
+    claimed: list[str] = []
     """Columns and keys of the manifest that are taken from whoever made the folder (docs/reference/trust.md)."""
-    problems: list[Difference]
+    problems: list[Difference] = []
     """The problems."""
     refusal: str = ""
-    """Why the models and data of the folder were not used; empty if they were used."""
+    """Why nothing was repeated; empty if it was."""
 
-    @classmethod
-    def of(
-        cls,
-        folder: Path,
-        comparison: Comparison,
-        claims: Claims = NOTHING,
-        *,
-        premises: Sequence[str] = (),
-        verified: Iterable[str] = (),
-        unverified: Sequence[str] = (),
-        refusal: str = "",
-        repeated: bool = True,
-        **counts: int,
-    ) -> "VerifyResult":
-        """The result of comparing a folder with its repetition, or, with a `refusal`, of its files alone."""
-        status = Status.CONSISTENT if refusal or not repeated else Status.PROVED
-        status = Status.REFUSED if comparison.differences else status
-        return cls(
-            run=str(folder),
-            status=status,
-            passed=status == Status.PROVED,
-            premises=list(premises),
-            rows=comparison.rows,
-            deviations=comparison.boundary,
-            verified_claims=[] if comparison.differences else list(verified),
-            unverified_claims=[*unverified, *([] if refusal else dict.fromkeys(claims.patterns.values()))],
-            claimed=claimed_names(claims.patterns),
-            problems=comparison.differences,
-            refusal=refusal,
-            **counts,
-        )
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def status(self) -> Status:
+        """proved, refused or consistent."""
+        return Status.REFUSED if self.problems else Status.CONSISTENT if self.refusal else Status.PROVED
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool:
+        """True if the status is proved."""
+        return self.status == Status.PROVED
 
     def joined(self, part: "VerifyResult", prefix: str) -> "VerifyResult":
         """The result of a folder with that of a folder in it, whose sentences begin with `prefix`."""
-        status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (self.status, part.status))
         located = [problem.model_copy(update={"location": f"{prefix}/{problem.location}"}) for problem in part.problems]
         changes = {
-            "status": status,
-            "passed": status == Status.PROVED,
             "verified_claims": [*self.verified_claims, *(f"{prefix}: {text}" for text in part.verified_claims)],
             "unverified_claims": [*self.unverified_claims, *(f"{prefix}: {text}" for text in part.unverified_claims)],
             "problems": [*self.problems, *located],
+            "refusal": self.refusal or (part.refusal and f"{prefix}: {part.refusal}"),
         }
-        counts = {name: getattr(self, name) + getattr(part, name) for name in ("rows", "replayed", "deviations")}
-        return self.model_copy(update=changes | counts)
+        return self.model_copy(update=changes)
 
     def __bool__(self) -> bool:
         """True if the verification passed: a result can be asserted."""
@@ -121,15 +81,10 @@ class VerifyResult(ReportedResult):
     @property
     def exit_code(self) -> int:
         """The exit code of the command."""
-        return EXIT_CODES[self.status]
+        return ENDINGS[self.status][0]
 
     def report(self) -> Report:
         """The lines of the terminal."""
-        counts = (
-            f"{self.rows:,} rows were compared, {self.predictions:,} clean predictions and {self.successes:,} adversarial inputs "
-            f"judged again, {self.replayed:,} rows computed again."
-        )
-        notice = f" Neither the model nor the data was used: {self.refusal}." if self.refusal else ""
         problems = [f"{problem.location}: {problem.description}{_samples(problem)}" for problem in self.problems]
         kinds = (
             ("false", problems),
@@ -137,11 +92,12 @@ class VerifyResult(ReportedResult):
             ("verified", self.verified_claims),
             ("not verified", self.unverified_claims),
         )
+        notice = f" Nothing was repeated: {self.refusal}." if self.refusal else ""
         return Report(
             verb="verify",
             title="Verification",
             subject=self.run,
-            sentences=[f"{ENDINGS[self.status]}.{notice}", *([counts] if self.rows else [])],
+            sentences=[f"{ENDINGS[self.status][1]}.{notice}"],
             blocks=[
                 Table(
                     title="What was verified",

@@ -1,10 +1,9 @@
 """Runs a verification, from the folder to the verdict: the request of a folder is carried out again, and both are compared."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from brinell.store.row_rules import find_violations
 from brinell.store.run import LAYOUT, Run
 from brinell.store.run_manifest import stages_of
 from brinell.store.signature import signers
-from brinell.store.standing import CLAIMED
+from brinell.store.standing import CLAIMED, claimed_names
 from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.kit import Call, Study
@@ -31,6 +30,7 @@ from brinell.studies.verification import VerifyRequest
 from brinell.studies.verification.audit import Repetition
 from brinell.studies.verification.differences import (
     DATA,
+    DERIVED,
     Claims,
     Comparison,
     compare_folders,
@@ -41,9 +41,6 @@ from brinell.studies.verification.differences import (
 from brinell.studies.verification.premises import list_premises
 from brinell.studies.verification.result import VerifyResult
 
-FILES_ALONE = "every figure, since neither the model nor the data was used"
-DERIVED = "the request file, the tables and the page are those that the manifest and the records produce"
-
 
 def carry_out(call: Call) -> VerifyResult:
     """Verify the folder of a study, the folders in it and those that it derives from, by the digests of their manifests.
@@ -52,7 +49,7 @@ def carry_out(call: Call) -> VerifyResult:
     """
     folder = Path(call.request.run).absolute()
     study = study_of(folder)
-    manifest = study.layout.read(folder)
+    manifest, has_sources = study.layout.read(folder), study.function("sources") is not None
     result = _verify_alone(call, folder)
     for place in sorted(file.parent for file in folder.glob(f"*/{MANIFEST}")) if study.verb == LAYOUT.verb else ():
         if not result.problems:
@@ -60,11 +57,10 @@ def carry_out(call: Call) -> VerifyResult:
             result = result.joined(_verify_alone(within, place), place.name)
     for name, origin in _origins(call, study, folder, manifest) if not result.problems else ():
         if origin is None:
-            text = f"{name}, which it derives from: it is not there, or is another one than the manifest names"
-            part = VerifyResult.of(folder, Comparison(), unverified=[text], refusal="it is not there")
+            part = VerifyResult(run=name, refusal="it is not there, or is another one than the manifest names")
         else:
-            own = call if study.function("sources") else replace(call, datasets={}, objects={})
-            names = {} if study.function("sources") else {"digest": (), "model": (), "data": None}
+            own = call if has_sources else replace(call, datasets={}, objects={})
+            names = {} if has_sources else {"digest": (), "model": (), "data": None}
             request = call.request.model_copy(update={"run": str(origin), "signed_by": None, **names})
             part = carry_out(replace(own, request=request))
         result = result.joined(part, name)
@@ -91,54 +87,54 @@ def _origins(call: Call, study: Study, folder: Path, manifest: Mapping[str, Any]
 
 def _verify_alone(call: Call, folder: Path) -> VerifyResult:
     """Verify a folder without those in it and those that it derives from."""
-    signatures = signers(folder, call.request.signed_by)
-    result = _judge(call, study_of(folder), folder)
+    signatures, study = signers(folder, call.request.signed_by), study_of(folder)
+    manifest = study.layout.read(folder)
+    text = request_text(manifest)
+    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
+    if manifest["brinell"] != VERSION:
+        result = verify_files(folder, f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}")
+    elif origin is None:
+        call.progress.warn(str(refusal(folder)))
+        result = verify_files(folder, str(refusal(folder)))
+    else:
+        is_derived = study.function("sources") is not None
+        replaced = {} if is_derived else _replacements(study, call.request, manifest["request"])
+        specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
+        if specs:
+            check_directory(folder, text, origin)
+        with chdir(origin):
+            request: Any = parse_request(study.request, {**manifest["request"], **specs})
+            _check_in_memory(study, folder, request, call)
+            known, digests = {*replaced, *call.datasets, *call.objects}, () if is_derived else call.request.digest
+            premises = list_premises([manifest, *map(read_json, folder.glob(f"*/{MANIFEST}"))], known, digests)
+            call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
+            if study.verb == LAYOUT.verb:
+                names, stated = [entry["name"] for entry in manifest["models"]], [model.name for model in call.models()]
+                if stated and stated != names:
+                    text = f"{folder} contains {', '.join(names)}, but the call gives {', '.join(stated)}"
+                    raise RequestError(f"{text}: pass the models of the run")
+                plan = plan_audit(request, dataset=call.dataset(), models=call.models())
+                result = verify_run(Run(folder, dict(manifest)), plan, count=call.request.replay, replaced=replaced)
+            else:
+                result = _verify_study(call, study, folder, request, replaced)
+        result = result.model_copy(update={"premises": premises})
     return result.model_copy(update={"verified_claims": [*signatures, *result.verified_claims] if not result.problems else []})
 
 
-def _judge(call: Call, study: Study, folder: Path) -> VerifyResult:
-    options, manifest = call.request, study.layout.read(folder)
-    text, is_derived = request_text(manifest), study.function("sources") is not None
-    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
-    if manifest["brinell"] != VERSION:
-        reason = f"another version of brinell ({manifest['brinell']}) made it, and this is {VERSION}"
-        return verify_files(folder, reason)
-    if origin is None:
-        call.progress.warn(str(refusal(folder)))
-        return verify_files(folder, str(refusal(folder)))
-    replaced = {} if is_derived else _replacements(study, options, manifest["request"])
-    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
-    if specs:
-        check_directory(folder, text, origin)
-    with chdir(origin):
-        request: Any = parse_request(study.request, {**manifest["request"], **specs})
-        _check_in_memory(study, folder, request, call)
-        known = {*replaced, *call.datasets, *call.objects}
-        premises = list_premises(_without_claims(study, folder, manifest), known, () if is_derived else options.digest)
-        call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
-        if study.verb == LAYOUT.verb:
-            run = Run(folder, dict(manifest))
-            _check_names(run, [model.name for model in call.models()])
-            plan = plan_audit(request, dataset=call.dataset(), models=call.models())
-            return verify_run(run, plan, count=options.replay, premises=premises, replaced=replaced)
-        claims, comparison, verified = _claims(study, folder, replaced), Comparison(), [DERIVED]
-        command, defaults = str(manifest.get("command")), study.options and study.options()
-        again = replace(call, study=study, request=request, options=defaults, command=command, progress=SilentProgress())
-        _compare(study, folder, claims, comparison, None if is_derived else partial(_repeat, again, folder))
-    if not is_derived:
+def _verify_study(call: Call, study: Study, folder: Path, request: Any, replaced: Mapping[str, Any]) -> VerifyResult:
+    """Carry the request of a study out again, unless it derives from others, and compare what comes out."""
+    claims, comparison, verified = _claims(study, folder, replaced), Comparison(), [DERIVED]
+    if study.function("sources") is not None:
+        _compare(study, folder, claims, comparison)
+    else:
+        command, defaults = str(study.layout.read(folder).get("command")), study.options and study.options()
+        call = replace(call, study=study, request=request, options=defaults, command=command, progress=SilentProgress())
+        again = study.function("repeat") or (lambda call, _: study.resolve(study.run)(call))
+        _compare(study, folder, claims, comparison, lambda place: again(replace(call, out=place), folder))
         boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
         counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
         verified.insert(0, f"brinell {study.verb} was carried out again from its request: {counts}")
-    return VerifyResult.of(folder, comparison, claims, premises=premises, verified=verified, replayed=comparison.rows)
-
-
-def _repeat(call: Call, folder: Path, place: Path) -> None:
-    """Carry the call of a folder out again in another place."""
-    call = replace(call, out=place)
-    if (repeat := call.study.function("repeat")) is None:
-        call.study.resolve(call.study.run)(call)
-    else:
-        repeat(call, folder)
+    return _result(folder, comparison, claims, verified, replayed=comparison.rows)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
@@ -147,32 +143,19 @@ def verify_files(path: Path, reason: str) -> VerifyResult:
     manifest = study.layout.read(path)
     claims = _claims(study, path)
     _compare(study, path, claims, comparison, has_texts=manifest["brinell"] == VERSION)
-    return VerifyResult.of(
-        path,
-        comparison,
-        claims,
-        premises=list_premises([manifest], (), (), is_open=False),
-        verified=["the files are those that the manifest lists, with its hashes", DERIVED],
-        unverified=[FILES_ALONE if "version" not in reason else f"every figure, since {reason}"],
-        refusal=reason,
-    )
+    verified = ["the files are those that the manifest lists, with its hashes", DERIVED]
+    result = _result(path, comparison, claims, verified, refusal=reason)
+    premises = list_premises([manifest], (), (), is_open=False)
+    return result.model_copy(update={"premises": premises, "unverified_claims": [f"every figure, since {reason}"]})
 
 
-def verify_run(
-    run: Run,
-    plan: Plan,
-    *,
-    count: int | None = None,
-    premises: Sequence[str] = (),
-    replaced: Mapping[str, Any] | None = None,
-) -> VerifyResult:
+def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapping[str, Any] | None = None) -> VerifyResult:
     """Carry an audit out again on drawn samples, judge each stored input again, and compare what comes out.
 
     Args:
         run: the run.
         plan: its plan, rebuilt from its request, with the data and models that it names.
         count: samples of each model to attack again; None for 8 or 5 %, whichever is more.
-        premises: a sentence about each premise of the verdict.
         replaced: settings of the request that the person gave.
     """
     study, comparison = study_of(run.path), Comparison()
@@ -185,45 +168,40 @@ def verify_run(
             raise
     audits = repetition.audits
     open_points = ["every figure, since something is false"] if comparison.differences else []
-    open_points += [
-        f"{audit.name}: the attacked samples, since none was to be repeated"
-        for audit in audits
-        if audit.attacked > audit.drawn.sum() == 0
-    ]
-    open_points += [
-        f"{audit.name}: exact rows and costs, since the model answers at random" for audit in audits if audit.is_random
-    ]
-    return VerifyResult.of(
+    for audit in audits:
+        if audit.attacked > audit.drawn.sum() == 0:
+            open_points.append(f"{audit.name}: the attacked samples, since none was to be repeated")
+        if audit.is_random:
+            open_points.append(f"{audit.name}: exact rows and costs, since the model answers at random")
+    return _result(
         run.path,
         comparison,
         claims,
-        premises=premises,
-        verified=_sentences(repetition),
-        unverified=[*open_points, *repetition.unsettled],
-        repeated=count != 0 or not any(audit.attacked for audit in audits),
-        predictions=sum(audit.predictions for audit in audits),
-        successes=sum(audit.successes for audit in audits),
+        repetition.sentences(),
+        [*open_points, *repetition.unsettled],
+        refusal="" if count != 0 or not any(audit.attacked for audit in audits) else "no sample was to be attacked again",
         replayed=repetition.replayed,
         samples=sum(int(audit.drawn.sum()) for audit in audits),
     )
 
 
-def _sentences(repetition: Repetition) -> Iterator[str]:
-    """What was found of an audit that holds."""
-    predictions, successes = (sum(getattr(a, name) for a in repetition.audits) for name in ("predictions", "successes"))
-    yield "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign"
-    yield f"the models predict the recorded classes for all {predictions:,} clean inputs, and checks come out as recorded"
-    yield f"each of {successes:,} stored adversarial inputs is a success within its budget"
-    yield DERIVED
-    for audit in repetition.audits:
-        draws, tenth = int(audit.drawn.sum()), max(1, round(0.1 * audit.attacked))
-        single, several = audit.miss_probability(1), audit.miss_probability(tenth)
-        scatter = ", by how its answers scatter," if audit.is_random else ""
-        if draws:
-            yield (
-                f"{audit.name}: {draws} of {audit.attacked} attacked samples were attacked again;{scatter} this misses {tenth} "
-                f"forged samples with probability {several:.2g}, and a single one with {single:.2g}"
-            )
+def _result(
+    folder: Path,
+    comparison: Comparison,
+    claims: Claims,
+    verified: Iterable[str],
+    unverified: Sequence[str] = (),
+    **values: Any,
+) -> VerifyResult:
+    return VerifyResult(
+        run=str(folder),
+        deviations=comparison.boundary,
+        verified_claims=[] if comparison.differences else list(verified),
+        unverified_claims=[*unverified, *dict.fromkeys(claims.patterns.values())],
+        claimed=claimed_names(claims.patterns),
+        problems=comparison.differences,
+        **values,
+    )
 
 
 def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = None) -> Claims:
@@ -277,24 +255,18 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
 
 
 def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare request files, tables and page of a folder with those that its manifest and records produce.
+    """Compare request files, tables and page of a folder with those that are written anew from a copy of its data.
 
     An audit that has neither table nor page shows nothing.
     """
-    names = [name for name in list_files(folder) if not claims.covers(name)]
-    if study_of(folder).verb != LAYOUT.verb or not all(name.endswith((*DATA, REQUEST)) for name in names):
-        with _written_anew(folder) as anew:
-            compare_texts(folder, anew, claims, comparison)
-
-
-@contextmanager
-def _written_anew(folder: Path) -> Iterator[Path]:
-    """A copy of a folder with its data, and with tables and pages that are written anew from them."""
+    names = list_files(folder)
+    if study_of(folder).verb == LAYOUT.verb and all(name.endswith((*DATA, REQUEST)) or claims.covers(name) for name in names):
+        return
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         copy, above = Path(directory) / "copy", folder.resolve().parent / MANIFEST
         if above.is_file():  # to which the page links
             (Path(directory) / MANIFEST).write_bytes(content_of(above))
-        for name in (name for name in list_files(folder) if name.endswith(DATA)):
+        for name in (name for name in names if name.endswith(DATA)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes(content_of(folder / name))
         for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
@@ -306,31 +278,15 @@ def _written_anew(folder: Path) -> Iterator[Path]:
                 (manifest.parent / REQUEST).write_text(text, encoding="utf-8")
             if study.leaves_folder:
                 study.write_page(manifest.parent, *((origin,) if study.function("sources") else ()))
-        yield copy
-
-
-def _without_claims(study: Study, folder: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The manifest of a study and those of the audits in its folder, without the keys that they claim."""
-    nested = [path for path in folder.glob(f"*/{MANIFEST}")]
-    claims = _claims(study, folder)
-    return [
-        {key: value for key, value in content.items() if not claims.covers(MANIFEST, key)}
-        for content in (manifest, *map(read_json, nested))
-    ]
+        compare_texts(folder, copy, claims, comparison)
 
 
 def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
-    replaced: dict[str, Any] = {}
-    for name, stated in (("model", list(options.model)), ("data", options.data)):
-        if not stated:
-            continue
-        if name not in study.request.model_fields:
-            raise RequestError(f"brinell {study.verb} has no setting {name}: leave out {option(name)}")
-        multiple = isinstance(values.get(name), list | tuple)
-        if isinstance(stated, list) and not multiple and len(stated) > 1:
-            raise RequestError(f"brinell {study.verb} has one model: give {option(name)} once")
-        replaced[name] = stated if multiple or isinstance(stated, str) else stated[0]
+    models: Any = options.model[0] if isinstance(values.get("model"), str) and len(options.model) == 1 else list(options.model)
+    replaced = {name: value for name, value in (("model", models), ("data", options.data)) if value}
+    if unknown := sorted(replaced.keys() - study.request.model_fields.keys()):
+        raise RequestError(f"brinell {study.verb} has no setting {unknown[0]}: leave out {option(unknown[0])}")
     return replaced
 
 
@@ -344,12 +300,3 @@ def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> No
                 f"{folder} was made with {name} in memory, and verification needs it again: "
                 + ("pass it to brinell.verify(folder, model, data)" if name in ("model", "data") else f"name a file as {name}")
             )
-
-
-def _check_names(run: Run, stated: Sequence[str]) -> None:
-    """Refuse models of other names than those of a run."""
-    names = [str(entry["name"]) for entry in run.manifest["models"]]
-    if stated and list(stated) != names:
-        raise RequestError(
-            f"{run.path} contains {', '.join(names)}, but the call gives {', '.join(stated)}: pass the models of the run"
-        )
