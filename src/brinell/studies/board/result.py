@@ -126,7 +126,9 @@ def _task_row(task: Task) -> tuple[Any, ...]:
     verified = [entry for entry in task.entries if entry.figures.verified]
     first = next((entry for entry in verified if entry.rank is not None), None)
     proofs = [entry.proven for entry in verified if entry.proven is not None]
-    leader = (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest.text)
+    leader = (
+        (None,) * 4 if first is None else (first.figures.model, first.rank, first.robust, first.weakest and first.weakest.text)
+    )
     best = max(proofs, key=lambda rate: rate.value or 0.0, default=None)
     return (Link(task.name, f"tasks/{task.slug}.html"), task.models, *leader, best)
 
