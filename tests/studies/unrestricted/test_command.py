@@ -134,7 +134,7 @@ def test_what_is_searched_is_clear_and_right(run_folder):
 def test_the_page_stands_alone(run_folder):
     html = (run_folder / "report.html").read_text(encoding="utf-8")
     assert "Before and after the search" in html and html.count("data:image/png;base64") > 40
-    names = {"outcomes", "classes", "witnesses", "costs"}
+    names = {"outcomes", "classes", "witnesses"}
     assert {path.stem for path in (run_folder / "tables").iterdir()} == names
     with chromium() as browser:
         check_everywhere(browser, run_folder / "report.html")

@@ -154,12 +154,6 @@ class VariantResult(Result):
     """By intended class."""
     witnesses: list[Witness]
     """The witnesses of the intended class."""
-    forwards: int
-    """Forward evaluations of the model by the searches."""
-    backwards: int
-    """Backward evaluations."""
-    median_queries: float | None
-    """Median number of forward evaluations of a search that ended with an error of the model."""
 
 
 class UnrestrictedResult(FolderResult):
@@ -223,9 +217,6 @@ def _variant(table: Answers, witnesses: Mapping[str, Array], classes: list[str],
             for number in np.unique(intended).tolist()
         ],
         witnesses=[Witness(name=name, plain=share(sees[plain]), found=share(sees[errors])) for name, sees in witnesses.items()],
-        forwards=int(table.forwards[searched].sum()),
-        backwards=int(table.backwards[searched].sum()),
-        median_queries=float(np.median(table.forwards[errors])) if errors.any() else None,
     )
 
 
@@ -311,14 +302,6 @@ def _blocks(result: UnrestrictedResult) -> Iterator[Block]:
         "the intended class; the search optimises the answer of the auxiliary classifier, the other witnesses answer afterwards. "
         "A judge that errs does not prove that the class has changed; a correct judge does not prove that a person would agree.",
         name="witnesses",
-        folded=True,
-    )
-    yield table(
-        "Cost of the searches",
-        lambda entry: [entry],
-        ("forwards", "backwards", "median_queries"),
-        text="Evaluations of the model by the searches. The median is over those that end with an error of the model.",
-        name="costs",
         folded=True,
     )
 
