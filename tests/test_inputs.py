@@ -374,6 +374,21 @@ def test_mean_and_std_for_modules_and_functions(subtests):
                 assert torch.allclose(answers, answer, atol=1e-4)
 
 
+class Largest(nn.Module):
+    def forward(self, x):
+        return x.argmax(1)
+
+
+def test_a_call_in_inference_mode_is_the_same_call(tmp_path):
+    settings = {"eps": 0.05, "attack": "fgsm", "samples": 8}
+    plain = brinell.audit(NET, (X, Y), **settings, out=tmp_path / "plain")
+    with torch.inference_mode():
+        assert brinell.audit(NET, (X, Y), **settings, out=tmp_path / "inside").robust_accuracy == plain.robust_accuracy
+        made_inside = nn.Linear(2, 2)
+    with pytest.raises(BrinellError, match="weights of inference mode"):
+        brinell.audit(made_inside, ([[0.1, 0.2]], [0]), eps=0.1, out=tmp_path / "none")
+
+
 def test_everything_else_is_one_line(subtests):
     rows = [
         (lambda: brinell.audit(NET, (X, Y), eps=True), "^eps is True: give a number such as 8/255"),
@@ -414,6 +429,7 @@ def test_everything_else_is_one_line(subtests):
             lambda: brinell.audit(NET, DataLoader([(X[0], 0, 5)] * 4)),
             r"a tuple of 3 parts, and no \(input, label\) pair: give a data set or loader of \(x, y\)",
         ),
+        (lambda: brinell.audit(nn.Sequential(NET, Largest()), (X, Y)), "one whole number .*: return the logits before argmax"),
         (lambda: brinell.audit(NET, (X, Y), preprocessing=5), "preprocessing is of type int"),
         (lambda: brinell.audit(RandomForestClassifier(), (X, Y)), "no fitted classifier"),
         (lambda: brinell.audit(NET, (X, Y), answers="labels"), "Sequential is a torch module, which answers scores"),

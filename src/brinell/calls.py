@@ -42,7 +42,8 @@ def call_of(study: Study) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         check_keys(kwargs, keywords)
         arguments = signature.bind(*args, **kwargs).arguments
-        return _carry_out(study, arguments | arguments.pop("settings", {}))
+        with torch.inference_mode(False):
+            return _carry_out(study, arguments | arguments.pop("settings", {}))
 
     call.__name__ = call.__qualname__ = study.name
     call.__doc__ = _docstring(study)

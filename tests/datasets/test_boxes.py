@@ -137,5 +137,7 @@ def test_boxes_in_memory_are_checked():
         brinell.data(x, [0, 1], boxes=entries(objects))
     with pytest.raises(brinell.BrinellError, match="picture 1 .* outside of the picture"):
         brinell.data(x, boxes=[{"boxes": [], "labels": []}, {"boxes": [[0, 0, 99, 5]], "labels": [0]}])
+    with pytest.raises(brinell.BrinellError, match="picture 0 end at 0.9, .*: if they are fractions, multiply"):
+        brinell.data(x, boxes=[{"boxes": [[0.1, 0.2, 0.6, 0.9]], "labels": [0]}, ([], [])])
     with pytest.raises(brinell.BrinellError, check=refused("datasets._memory._objects_of")):
         brinell.data(x, boxes=[3, 4])

@@ -167,17 +167,19 @@ def test_numbered_folders_count_hidden_files_do_not_and_pictures_stand_upright(t
         (tmp_path / str(number)).mkdir()
         Image.new("RGB", (6, 4), (10 * number, 0, 0)).save(tmp_path / str(number) / "a.png")
     (tmp_path / "0" / "._a.png").write_bytes(b"\0")
+    picture(tmp_path / "2" / ".thumbnails" / "b.png")
+    picture(tmp_path / ".cache" / "b.png")
     data = ImageFolder(path=str(tmp_path))()
-    assert data.classes == ("0", "1", "2", "10") and len(data) == 4 and not data.info.notes
-    picture = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
-    exif = picture.getexif()
+    assert data.classes == ("0", "1", "2", "10") and len(data) == 4 and "2 hidden files are left out" in data.info.notes[0]
+    upright = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
+    exif = upright.getexif()
     exif[0x0112] = 6
     for number in (0, 1, 2, 10):
-        picture.save(tmp_path / str(number) / "a.png", exif=exif)
+        upright.save(tmp_path / str(number) / "a.png", exif=exif)
     data = ImageFolder(path=str(tmp_path))()
     assert data.domain.shape == (3, 6, 4)
     assert any("4 of 4 pictures are turned upright" in note for note in data.info.notes)
-    assert np.array_equal(data.load([0])[0].mul(255).round().numpy(), np.rot90(np.asarray(picture), -1).transpose(2, 0, 1))
+    assert np.array_equal(data.load([0])[0].mul(255).round().numpy(), np.rot90(np.asarray(upright), -1).transpose(2, 0, 1))
     Image.fromarray(np.zeros((6, 4), dtype=np.uint16)).save(tmp_path / "0" / "a.png")
     with pytest.raises(RequestError, match="a.png has I;16 pixels of more than 8 bits"):
         ImageFolder(path=str(tmp_path))().load([0])

@@ -233,6 +233,7 @@ def test_a_constant_answer_is_named_first_and_no_numbering_explains_it():
             y,
             np.where(np.arange(N) % 9, (answer + 1) % CLASSES, y),
             np.where(np.arange(N) % 9, (answer - 1) % CLASSES, y),
+            np.where(np.arange(N) % 10, answer, (answer + 1) % CLASSES),
         ):
             mistakes, finding = find(lambda z, constant=constant: constant.expand(len(z), -1), x, labels, COLOUR)
             assert not mistakes and f"clean inputs: it answers class {answer} to every input" in finding.text

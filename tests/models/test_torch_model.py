@@ -1,7 +1,5 @@
 """Any module as a model: what it is fed, what it answers, and that it comes out as it went in."""
 
-import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -191,41 +189,3 @@ def test_the_digest_sees_defaults_and_closures_of_methods_and_no_spelling_of_a_p
         assert TorchModel(make(1.0), IMAGE).digest() != TorchModel(make(2.0), IMAGE).digest()
     spellings = [{"mean": 0.5}, {"mean": [0.5] * IMAGE.shape[0], "axis": -3}, {"mean": 0.5, "std": 1.0}]
     assert len({TorchModel(net(), IMAGE, preprocessing=spelling).digest() for spelling in spellings}) == 1
-
-
-class Watching(nn.Module):
-    """Convolutions, pooled in one of two ways, that notes the strides of what it is given."""
-
-    def __init__(self, channels: int, flat: str, pool: Callable[..., Tensor], depth: int) -> None:
-        super().__init__()
-        widths = [channels, *[4] * depth]
-        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in itertools.pairwise(widths))
-        self.linear = nn.Linear(4 * 4 * 4, 3)
-        self.flat, self.pool, self.strides = flat, pool, ()
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.strides = x.stride()
-        for convolution in self.convolutions:
-            x = convolution(x)
-        x = self.pool(x, 2)
-        return self.linear(x.view(len(x), -1) if self.flat == "view" else x.flatten(1))
-
-
-def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it() -> None:
-    rows = [
-        (1, 1, "max", "flatten", True),
-        (1, 1, "max", "view", False),
-        (1, 1, "avg", "flatten", False),
-        (3, 2, "max", "flatten", True),
-        (3, 15, "avg", "flatten", False),
-        (3, 16, "avg", "flatten", True),
-        (3, 16, "avg", "view", False),
-    ]
-    for channels, depth, pool, flat, last in rows:
-        module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
-        model = TorchModel(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
-        x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-        answer = model.predict(x)
-        assert module.strides == ((64 * channels, 1, 8 * channels, channels) if last else (64 * channels, 64, 8, 1))
-        torch.testing.assert_close(answer, module(x))
-        torch.testing.assert_close(torch.autograd.grad(answer.sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])

@@ -16,6 +16,8 @@ from brinell.core.record import Array
 
 SLACK = 1.0
 """Pixels by which a box may exceed its picture, as rounding in annotations does; such boxes are cut at the border."""
+FRACTIONS = 8
+"""Pixels of a picture's side above which boxes that end at 1 are fractions of it."""
 FORMS = "boxes.json (files, boxes and labels, or COCO's images, annotations and categories), or annotations/*.xml of VOC"
 
 
@@ -59,6 +61,11 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
             f"box {empty[0]} of {subject} is {_text(boxes[empty[0]])} and has no area as corners x0, y0, x1, y1: "
             f"{_other_form(boxes, size)}"
         )
+    if boxes.max() <= 1 and min(size) > FRACTIONS:
+        raise RequestError(
+            f"all boxes of {subject} end at {boxes.max():g}, in a picture of {width} x {height} pixels: if they are fractions, "
+            "multiply them by its sides"
+        )
     low, high = boxes[:, :2].min(1), np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
     outside = ((low < -SLACK) | (high > SLACK)).nonzero()[0]
     if len(outside):
@@ -68,7 +75,8 @@ def check_objects(objects: Objects, size: tuple[int, int], classes: int, subject
         )
     if (wrong := objects.labels[(objects.labels < 0) | (objects.labels >= classes)]).size:
         raise RequestError(
-            f"{subject} has an object of class {wrong[0]}, and there are classes 0 to {classes - 1}: name every class"
+            f"{subject} has an object of class {wrong[0]}, and there are classes 0 to {classes - 1}: name every class, or count "
+            "the labels from 0"
         )
     return replace(objects, boxes=np.clip(boxes, 0, [width, height, width, height]))
 

@@ -33,6 +33,7 @@ class Listing(NamedTuple):
     files: list[Path]
     labels: Labels
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def digest_of(settings: str, arrays: Iterable[Array], files: Iterable[Path]) -> str:
@@ -55,14 +56,14 @@ def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: 
 
 
 def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
-    groups = {
-        place.name: sorted(file for file in place.rglob("[!.]*") if file.suffix.lower() in suffixes and file.is_file())
-        for place in sorted(
-            folder.glob("[!.]*"), key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name)
-        )
-        if place.is_dir()
-    }
-    groups = {name: files for name, files in groups.items() if files}
+    groups, hidden = dict[str, list[Path]](), list[Path]()
+    for place in sorted(folder.glob("[!.]*"), key=lambda place: (len(place.name) if place.name.isdecimal() else 0, place.name)):
+        files = sorted(file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
+        is_hidden = [any(part.startswith(".") for part in file.relative_to(place).parts) for file in files]
+        if not all(is_hidden):
+            groups[place.name] = [file for file, flag in zip(files, is_hidden, strict=True) if not flag]
+            hidden += [file for file, flag in zip(files, is_hidden, strict=True) if flag]
+    notes = (f"{len(hidden)} hidden files are left out, such as {hidden[0]}",) if hidden else ()
     if not groups:
         raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {subject}: give it one subfolder per class")
     classes = classes_of(folder) or Classes.of(groups)
@@ -71,7 +72,7 @@ def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
             f"{folder}: the subfolder {unknown[0]!r} is no class of *classes.json: rename it, or take the list away"
         )
     files = [file for group in groups.values() for file in group]
-    return Listing(files, classes.labels(name for name, group in groups.items() for _ in group), classes.names)
+    return Listing(files, classes.labels(name for name, group in groups.items() for _ in group), classes.names, notes)
 
 
 def _table(folder: Path, subfolder: str) -> Listing:

@@ -498,15 +498,11 @@ class Items(Rows):
         if isinstance(item, Mapping):
             return _columns_of(item, subject)
         if not isinstance(item, tuple | list) or len(item) != 2:
+            parts = f" of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else ""
             raise RequestError(
-                f"{subject} is {_parts_text(item)}, and no (input, label) pair: give a data set or loader of (x, y)"
+                f"{subject} is a {type(item).__name__}{parts}, and no (input, label) pair: give a data set or loader of (x, y)"
             )
         return item[0], item[1]
-
-
-def _parts_text(item: Any) -> str:
-    name = type(item).__name__
-    return f"a {name} of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else f"a {name}"
 
 
 def _labels(y: Any) -> Array:

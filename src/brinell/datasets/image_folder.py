@@ -49,6 +49,8 @@ class ImageFolder(Checked):
             domain=domain,
             classes=listing.classes,
             divisor=255.0,
-            info=DataInfo(names=tuple(str(file).removeprefix(f"{folder}/") for file in listing.files), notes=notes),
+            info=DataInfo(
+                names=tuple(str(file).removeprefix(f"{folder}/") for file in listing.files), notes=listing.notes + notes
+            ),
             digest=lambda: digest_of(settings, [listing.labels], listing.files),
         )

@@ -134,7 +134,7 @@ class Masks(Checked):
 
 
 def _list_pictures(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    files = sorted(path for path in folder.glob("[!.]*") if path.suffix.lower() in SUFFIXES)
     if not files:
         raise RequestError(f"{folder} holds no pictures: put them there")
     return files

@@ -113,7 +113,8 @@ class _Clips(Rows):
         return self._clips[index]
 
     def _read(self, file: Path, index: int) -> Array:
-        count = _frame_count(file)
+        with _open_video(file) as container:  # packets are right for most formats, and far cheaper than decoding
+            count = sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
         for _ in range(2):  # a second time where the file promises more frames than it holds
             frame_numbers, count, frames = self._frame_numbers(file, count, index), 0, list[Array]()
             for count, frame in enumerate(_decode(file), 1):
@@ -167,12 +168,6 @@ def _open_video(file: Path) -> Iterator[Any]:
     except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UnreadableError(f"{file} does not decode ({reason}): fetch it again, or take it out") from None
-
-
-def _frame_count(file: Path) -> int:
-    """Number of frames by the packets in the file: right for most formats, and far cheaper than decoding."""
-    with _open_video(file) as container:
-        return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
 
 
 def _decode(file: Path) -> Iterator[Any]:

@@ -355,24 +355,32 @@ def _beats_of(
     """The beats of several records as a data set in memory; names of records do not count in its digest."""
     x, y, intervals = (np.concatenate(parts) for parts in zip(*beats_by_record.values(), strict=True))
     record = np.repeat(np.arange(len(beats_by_record)), [len(beats.y) for beats in beats_by_record.values()])
-    order = turns(record)
-    if settings.most:
-        order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
-    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
-    domain = Domain(kind="signal", shape=x.shape[1:], low=low, high=high)
-    start = -math.floor(settings.before * rate) / rate
+    order, start = _order(record, y, settings.most), -math.floor(settings.before * rate) / rate
+    domain = _domain(x, settings)
     return StoredArrays(
         name=name,
         x=x[order],
         y=y[order],
         groups=np.array(list(beats_by_record))[record[order]],
-        arrangement=Arrangement.identity(domain),
         domain=with_rhythm(domain, settings.leads) if settings.rhythm else domain,
+        arrangement=Arrangement.identity(domain),
         classes=CLASSES,
         divisor=None,
         info=DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks),
         fixed_channels=intervals[order] if settings.rhythm else None,
     )
+
+
+def _order(groups: Array, labels: Labels, most: int) -> Array:
+    """The order in which groups take turns, with at most so many samples of a class; 0 for all."""
+    order = turns(groups)
+    by_class = [np.flatnonzero(labels[order] == label)[:most] for label in np.unique(labels)] if most else []
+    return order[np.sort(np.concatenate(by_class))] if most else order
+
+
+def _domain(x: Array, settings: Wfdb) -> Domain:
+    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
+    return Domain(kind="signal", shape=x.shape[1:], low=low, high=high)
 
 
 def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
@@ -393,24 +401,16 @@ def _samples_of(name: str, samples: dict[str, _Sample], rate: float, settings: W
     """Records with labels as a data set in memory; numbers and names of classes count in their order."""
     classes = sorted({sample.label for sample in samples.values()}, key=lambda label: (label.isdecimal() * len(label), label))
     labels = np.array([classes.index(sample.label) for sample in samples.values()], dtype=np.int64)
-    order = turns(labels)
-    if settings.most:
-        order = order[np.sort(np.concatenate([np.flatnonzero(labels[order] == label)[: settings.most] for label in set(labels)]))]
+    order, leads = _order(labels, labels, settings.most), next(iter(samples.values())).leads
     length = min(sample.x.shape[1] for sample in samples.values())
     x = np.stack([sample.x[:, :length] for sample in samples.values()])[order]
-    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
-    domain, leads = Domain(kind="signal", shape=x.shape[1:], low=low, high=high), next(iter(samples.values())).leads
+    names = tuple(np.array(list(samples))[order].tolist())
     return StoredArrays(
         name=name,
         x=x,
         y=labels[order],
-        arrangement=Arrangement.identity(domain),
-        domain=domain,
+        domain=_domain(x, settings),
         classes=tuple(classes),
         divisor=None,
-        info=DataInfo(
-            sampling=Sampling(rate=rate, unit="mV", leads=leads),
-            remarks=remarks,
-            names=tuple(np.array(list(samples))[order].tolist()),
-        ),
+        info=DataInfo(sampling=Sampling(rate=rate, unit="mV", leads=leads), remarks=remarks, names=names),
     )

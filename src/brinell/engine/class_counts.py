@@ -27,8 +27,8 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
         )
     if count < 2:
         raise ModelError(
-            f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
-            "answers=logit or answers=probability"
+            f"model {model.name} tells one class apart: give one logit per class (of one map torch.cat([-logit, logit], 1)), or "
+            "say what the one number is by answers=logit or answers=probability"
         )
 
 

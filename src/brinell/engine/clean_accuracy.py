@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from brinell.core.checks import TOO_FEW, Code, Finding, exact_test
+from brinell.core.checks import ERROR_RATE, TOO_FEW, Code, Finding, exact_test
 from brinell.core.intervals import wilson
 from brinell.core.model import Model
 from brinell.core.record import Array
@@ -49,9 +49,10 @@ def check_clean_accuracy(
     reasons = [str(mistake) for mistake in mistakes]
     is_below, error_rate = exact_test(n - k, n, (1 - limit) / 2)  # half of the way from chance to always right
     is_chance = low <= limit and is_below
+    is_constant = len(np.unique(pred)) < 2 and 0.5 ** int((labels != pred[0]).sum()) <= ERROR_RATE
     if is_chance and len(np.unique(labels)) < 2:
         reasons.insert(0, f"all {n} labels are {labels[0]}, so that nothing shows whether the model tells classes apart")
-    elif is_chance and len(np.unique(pred)) < 2:
+    elif is_constant or (is_chance and len(np.unique(pred)) < 2):
         reasons.insert(0, f"it answers class {pred[0]} to every input")
     elif is_chance:
         reasons.insert(0, f"its answers agree with the labels no more often than by chance ({limit:.3f})")

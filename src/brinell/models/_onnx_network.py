@@ -53,7 +53,11 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
     model = onnx.load(file)
     graph = model.graph
     if before_softmax:
-        output = next((str(node.input[0]) for node in graph.node if output in node.output and _is_last_softmax(node)), output)
+        for node in graph.node:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
+            if output in node.output and node.op_type == "Softmax" and axis in (-1, 1):
+                output = str(node.input[0])
+                break
     del graph.output[:]
     graph.output.append(onnx.ValueInfoProto(name=output))
     constants = {tensor.name for tensor in graph.initializer}
@@ -63,11 +67,6 @@ def convert_file(file: Path, output: str, *, before_softmax: bool) -> tuple[nn.M
         network = ConvertModel(model).eval()
     warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)  # its Gather and Slice index by lists
     return network, int(lengths[0].dim_value) or None if lengths else None
-
-
-def _is_last_softmax(node: Any) -> bool:
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
-    return node.op_type == "Softmax" and axis in (-1, 1)
 
 
 def convert(model: FunctionModel, file: Path, preprocessing: Mapping[str, Any]) -> TorchModel:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from brinell.core.contracts import Access, Domain
 from brinell.core.detection import BoxForm
-from brinell.core.errors import BrinellError, RequestError, one_line
-from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
+from brinell.core.errors import RequestError, one_line
+from brinell.core.model import MapOutput, ModelInfo, as_logits, check_exit
 from brinell.core.values import obstacle_of
 from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
 from brinell.models._content import digest_of
@@ -24,11 +23,6 @@ from brinell.models._outputs import Output, find_output, note_of, pick
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse
 `flip_axis`.
-"""
-
-DEEP = 16
-"""Number of convolutions from which a module is faster with channels last on a CPU (docs/results/performance.md); modules with
-max pooling always are.
 """
 
 
@@ -79,6 +73,8 @@ class TorchModel:
         module, containers = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
             raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
+        if any(weight.is_inference() for weight in module.parameters()):
+            raise RequestError(f"{name} has weights of inference mode, which gradients do not pass: make it outside of that mode")
         self.module, self.domain, self.name, self.access = module, domain, name, Access.GRADIENTS
         self._architecture, self._class_names, self._code = architecture or type(module).__name__, class_names, code
         self._preprocessing, self._bounds = dict(preprocessing or {}), bounds
@@ -92,7 +88,7 @@ class TorchModel:
         self.path = None if output is None else str(output)
         """Path of the part of an answer that is read; None for all of it."""
         self._map, self._open = map_output, 0
-        self._channels_last = self._is_final = False
+        self._is_final = False
         self._stays = not moves or self._parallel is not None or len(devices_of(module)) > 1
         self.classes: int = self.probe() if classes is None else classes
 
@@ -134,8 +130,6 @@ class TorchModel:
             x = x.masked_fill(missing, torch.nan)[:, [not column.marks for column in self.domain.columns]]
         if self._flip is not None:
             x = x.flip(self._flip)
-        if self._channels_last and device.type == "cpu":
-            x = channels_last(x)
         if self._stays:
             x = x.to(device_of(self.module) or device)
         if self._dtype != x.dtype:
@@ -149,6 +143,11 @@ class TorchModel:
         if not isinstance(logits, Tensor) or obstacle_of(logits):
             unfit: Tensor = logits
             return unfit
+        if logits.shape == (len(x),) and not logits.is_floating_point():
+            raise RequestError(
+                f"{self.name} answers one whole number for each input, such as the predicted class: return the logits before "
+                "argmax, or give a function of inputs with answers=labels"
+            )
         if self._map is not None and logits.shape[1:] == self._map.shape:
             logits = logits.flatten(1)
         return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits).to(x.device)
@@ -174,12 +173,12 @@ class TorchModel:
         return penultimate.flatten(1)
 
     def probe(self) -> int:
-        """Number of logits, by one forward pass on an input of zeros; two more passes if the memory layout matters."""
+        """Number of logits, by one forward pass on an input of zeros; one more if the answer has several parts."""
         device = device_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         version = x._version
         try:
-            with self.session(), torch.no_grad(), _CallCounter() as calls:
+            with self.session(), torch.no_grad():
                 answer: object = self._rows(self._ask(x), x)
                 if not isinstance(answer, Tensor):  # several parts: two inputs show which of them have rows
                     pair = self._ask(x.expand(2, *x.shape[1:]))
@@ -196,10 +195,7 @@ class TorchModel:
             raise RequestError(
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
             )
-        classes = self.count_columns(answer)
-        if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
-            self._channels_last = self._takes_channels_last(device)
-        return classes
+        return self.count_columns(answer)
 
     def count_columns(self, answer: Any) -> int:
         """Number of logits in an answer, of a map or of boxes once they are flattened, whose form is noted."""
@@ -224,25 +220,6 @@ class TorchModel:
                 f"{(1, *sides)}; it must give (1, classes) logits"
             )
         return math.prod(sides)
-
-    def _takes_channels_last(self, device: torch.device) -> bool:
-        """True if the module gives the same answer with the channels of images last in memory.
-
-        A module that calls `view` on the output of a convolution may fail on that layout. The test is made only if the calls of
-        the module satisfy a fixed rule, not by measured times, so that a resumed run chooses the same kernels.
-        """
-        ramp = torch.linspace(0, 1, math.prod(self.domain.shape), device=device).reshape(1, *self.domain.shape)
-        low, high = self.domain.bounds(ramp)
-        x = low + ramp * (high - low)
-        try:
-            with self.session(), torch.no_grad(), answering(self.name, 1):
-                plain = self.predict(x)
-                self._channels_last = True
-                return bool(torch.allclose(plain, self.predict(x), rtol=1e-3, atol=1e-4))
-        except BrinellError:
-            return False
-        finally:
-            self._channels_last = False
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
@@ -284,30 +261,6 @@ def logits_of(answer: Any) -> Any:
     if isinstance(answer, Tensor | np.ndarray):
         return answer
     return answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
-
-
-class _CallCounter(TorchFunctionMode):
-    """Counts the calls that determine the memory layout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv2d = self.max_pool2d = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        self.conv2d += name == "conv2d"
-        self.max_pool2d += name == "max_pool2d"
-        return func(*args, **(kwargs or {}))
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """(n, C, H, W) images with their channels last in memory, same values; not copied if there is only one channel.
-
-    With one channel, torch regards both layouts as the same and would keep strides that select its slow kernels.
-    """
-    if x.shape[1] == 1:
-        return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
-    return x.contiguous(memory_format=torch.channels_last)
 
 
 def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:

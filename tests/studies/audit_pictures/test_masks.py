@@ -212,7 +212,7 @@ NETWORKS = [
 def test_checks_find_what_hides_the_gradient(network, failed, tmp_path):
     x, masks = (values[1:] for values in pictures())  # the checks look at the first picture
     study = brinell.audit(network(), brinell.data(x, masks=masks), eps="0.1", attack="square?steps=2", out=tmp_path / "a")
-    assert {check.code for check in study.checks if not check.passed} == failed
+    assert {check.code for check in study.checks if not check.passed} == failed and len(study.cautions()) == len(failed)
 
 
 def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):

@@ -172,6 +172,10 @@ class PicturesResult(FolderResult):
     notes: list[str]
     """Notes on pictures and classes that no figure counts, and on the model."""
 
+    def cautions(self) -> list[str]:
+        """The checks that failed, for a caller from Python."""
+        return [check.text for check in self.checks if not check.passed]
+
     def rates(self) -> dict[str, list[Rate]]:
         """Rates that a gate can judge, by metric."""
         return {"clean": [self.clean_accuracy], "robust": self.robust_accuracy}
