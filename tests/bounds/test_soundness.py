@@ -150,11 +150,11 @@ def check_ball(seed, norm):
     net.eval()
     y, eps = net(x).argmax(1), 0.05 if norm == "linf" else 0.5
     graph = trace(net, x)
-    rows, others = margin_rows(y, 3)
-    least = torch.full((len(others),), torch.inf, dtype=torch.float64)
+    rows = margin_rows(y, 3)
+    least = torch.full((len(rows.a),), torch.inf, dtype=torch.float64)
     net = net.double()
     for start in range(3):
-        delta = (torch.rand(len(others), 2, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1) * (start > 0)
+        delta = (torch.rand(len(rows.a), 2, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1) * (start > 0)
         for _ in range(10):
             delta = (
                 delta.clamp(-eps, eps)

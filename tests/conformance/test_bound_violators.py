@@ -25,7 +25,7 @@ class Midpoint(Good):
     """The margin at the centre, as if a ball were a point."""
 
     def __call__(self, graph, ball, labels):
-        rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
+        rows = margin_rows(labels, graph.classes, ball.x.dtype)
         return (graph.values(ball.x)[-1][rows.sample] * rows.a).sum(1).view(len(labels), -1)
 
 
@@ -183,7 +183,7 @@ class Ranges:
     def __call__(self, graph, ball, labels):
         """Lower bounds of the margins."""
         state = propagate(graph, ball, refine=False)
-        rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
+        rows = margin_rows(labels, graph.classes, ball.x.dtype)
         return (state.within_ranges(len(graph.nodes) - 1, rows) - self.widening).view(len(labels), -1)
 '''
 

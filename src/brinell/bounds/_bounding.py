@@ -1,14 +1,14 @@
 """Sound bounds on linear functions of any node of a network, for all inputs within a budget, by linear relaxation."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import torch
 from torch import Tensor
 
-from brinell.bounds._graph import NONLINEAR, Activation, Graph, Linear, MaxPool, Product, Range
+from brinell.bounds._graph import NONLINEAR, Activation, Graph, Linear, MaxPool, Operation, Product, Range
 from brinell.bounds._relaxations import Relaxed, relax, relax_maxima, relax_product
 from brinell.bounds._rows import Rows, total
 
@@ -16,8 +16,11 @@ EXTRA = 16
 """Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
 MOST_REFINED = 2_000
 """Values of a node, other than a map, above which its range is that of interval arithmetic."""
-MOST_PRODUCTS = 2**41
-"""Products that refining a node may cost for a sample; above, its range is that of interval arithmetic."""
+MOST_PRODUCTS = 2**40
+"""Products that refining may cost for a sample in all; a node that would cost more keeps the range of interval arithmetic."""
+MOST_OPEN = 0.25
+"""Share of values of a node with an open sign above which all its values are bounded: wide ranges of a node make the signs of the
+next ones open."""
 MEGABYTES = 24
 """Size of the coefficients that are passed through the network at a time."""
 
@@ -129,12 +132,17 @@ class Relaxation:
             rounded = rounded + (roundings + rows_.additions + EXTRA) * size
             for j, part in zip(spec.arguments, parts, strict=True):
                 pending[j] = pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
-        if stop in pending:
-            least, size = self._concretize(pending[stop]) if stop == 0 else self._concretize_range(stop, pending[stop])
-            constant, rounded = constant + least, rounded + (pending[stop].additions + EXTRA) * size
-        allowance = unit(rows.a) * rounded + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
+        bounds, allowance = self._concretized(pending, constant, rounded)
         self._record(node, rows, allowance)
-        return constant - allowance
+        return bounds
+
+    def _concretized(self, pending: Mapping[int, Rows], constant: Tensor, rounded: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows,): lower bounds of functions of several nodes from their ranges, and the allowance for rounding in them."""
+        for k, rows in pending.items():
+            least, size = self._concretize(k, rows)
+            constant, rounded = constant + least, rounded + (rows.additions + EXTRA) * size
+        allowance = unit(self.ball.x) * rounded + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
+        return constant - allowance, allowance
 
     def _record(self, node: int, rows: Rows, allowance: Tensor) -> None:
         """Note the largest allowance for rounding in a bound on scores, sample by sample."""
@@ -149,54 +157,41 @@ class Relaxation:
 
     def within_ranges(self, node: int, rows: Rows) -> Tensor:
         """(rows,): lower bounds of functions of the value of a node from its range alone."""
-        least, size = self._concretize_range(node, rows)
-        allowance = unit(rows.a) * (rows.additions + EXTRA) * size
+        zero = rows.a.new_zeros(len(rows.a), dtype=torch.float64)
+        bounds, allowance = self._concretized({node: rows}, zero, zero)
         self._record(node, rows, allowance)
-        return least - allowance
+        return bounds
 
     def select(self, sample: Tensor) -> "Relaxation":
         """The relaxation of chosen samples, each as often as it is named; its lines are made anew."""
         ranges = [(low[sample], high[sample]) for low, high in self.ranges]
-        selection = Relaxation(self.graph, self.ball.select(sample), ranges, {}, [value[sample] for value in self.largest])
-        selection.lines = lines_of(self.graph, ranges)
-        return selection
+        arguments = {k: [ranges[j] for j in self.graph.nodes[k].arguments] for k in self.lines}
+        lines = {k: _relaxed(self.graph.nodes[k].operation, ends) for k, ends in arguments.items()}
+        return Relaxation(self.graph, self.ball.select(sample), ranges, lines, [value[sample] for value in self.largest])
 
-    def _concretize_range(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(rows,): the least value on the range of a node, and the sum of absolute products."""
+    def margins(self, labels: Tensor) -> Tensor:
+        """(n, classes - 1) float64: lower bounds of the score of the true class (n,) less that of each other class."""
+        rows = margin_rows(labels, self.graph.classes, self.ball.x.dtype)
+        return self.backward_bounds(len(self.graph.nodes) - 1, rows).view(len(labels), -1)
+
+    def _concretize(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(rows,): the least value of functions on the range of a node, and the sum of absolute products."""
         low, high = self.ranges[node]
         positive = rows.a.clamp(min=0)
-        least = positive * rows.pick(low) + (rows.a - positive) * rows.pick(high)
-        size = rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs()))
-        return total(least), total(size)
-
-    def _concretize(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(rows,): the least value of functions of the input, and the sum of absolute products."""
-        least, size = self._concretize_range(0, rows)
-        if self.ball.norm == "l2":
-            flat = rows.a.flatten(1)
-            centre = total(rows.a * rows.pick(self.ball.x))
-            least = torch.maximum(
-                least, centre - self.ball.eps[rows.sample] * flat.norm(dim=1) * (1 + flat.shape[1] * unit(flat))
-            )
+        least = total(positive * rows.pick(low) + (rows.a - positive) * rows.pick(high))
+        size = total(rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs())))
+        if node == 0 and self.ball.norm == "l2":
+            length = rows.a.flatten(1).norm(dim=1) * (1 + rows.a[0].numel() * unit(rows.a))
+            least = torch.maximum(least, total(rows.a * rows.pick(self.ball.x)) - self.ball.eps[rows.sample] * length)
         return least, size
 
     def backward_bounds(self, node: int, rows: Rows) -> Tensor:
-        """As `backward_bound`, with few rows at a time, without gradients."""
+        """As `backward_bound`, with so few rows at a time that they fit into the memory that is set aside, without gradients."""
+        widest = max(prod(spec.shape) for spec in self.graph.nodes[: node + 1])
+        count = max(1, MEGABYTES * 2**20 // (rows.a.element_size() * widest))
+        parts = torch.split(torch.arange(len(rows.a), device=rows.a.device), count)
         with torch.no_grad():
-            return torch.cat([self.backward_bound(node, part) for part in in_parts(rows, self._widest(node))])
-
-    def _widest(self, node: int) -> int:
-        """Number of coefficients of the largest node before a node."""
-        return max(prod(spec.shape) for spec in self.graph.nodes[: node + 1])
-
-
-def in_parts(rows: Rows, width: int) -> Iterator[Rows]:
-    """Rows, so many at a time that windows of `width` values fit into the memory that is set aside."""
-    count = max(1, MEGABYTES * 2**20 // (rows.a.element_size() * width))
-    for start in range(0, len(rows.a), count):
-        part = slice(start, start + count)
-        corner = None if rows.corner is None else rows.corner[part]
-        yield Rows(rows.a[part], rows.sample[part], corner, rows.size, rows.clipped).grouped()
+            return torch.cat([self.backward_bound(node, rows.select(part)) for part in parts])
 
 
 Tighten = Callable[["Relaxation", int, Rows], Tensor]
@@ -213,8 +208,9 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
     low, high = ball.box
     state.ranges.append((low, high))
     state.largest.append(torch.maximum(low.abs(), high.abs()))
-    before = {j for k in graph.activations for j in graph.nodes[k].arguments}
+    before = {j for spec in graph.nodes if isinstance(spec.operation, NONLINEAR) for j in spec.arguments}
     box, exact = {0}, {0} if ball.norm == "linf" else set[int]()
+    products_left = torch.full((len(ball.x),), MOST_PRODUCTS, device=ball.x.device)
     for k, spec in enumerate(graph.nodes[1:], start=1):
         operation = spec.operation
         assert operation is not None
@@ -232,56 +228,42 @@ def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = 
         state.ranges.append((least - slack, most + slack))
         state.largest.append(products)
         if refine and k in before and k not in exact:
-            _refine(state, k, state.backward_bounds)
+            _refine(state, k, state.backward_bounds, products_left)
             if tighten is not None:
-                _refine(state, k, functools.partial(tighten, state))
+                _refine(state, k, functools.partial(tighten, state), products_left)
         if isinstance(operation, NONLINEAR):
             state.lines[k] = _relaxed(operation, [state.ranges[j] for j in spec.arguments])
             state.largest[k] = state.lines[k].largest if not isinstance(operation, MaxPool) else products
     return state
 
 
-def _relaxed(operation: Activation | MaxPool | Product, ranges: Sequence[Range]) -> Relaxed:
+def _relaxed(operation: Operation | None, ranges: Sequence[Range]) -> Relaxed:
+    assert isinstance(operation, NONLINEAR)
     if isinstance(operation, Product):
         return relax_product(operation, *ranges)
     return relax(operation, ranges[0]) if isinstance(operation, Activation) else relax_maxima(operation, ranges[0])
 
 
-def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Relaxed]:
-    """The relaxations of all operations that are not linear, on the ranges of their arguments."""
-    operations = {k: spec for k, spec in enumerate(graph.nodes) if isinstance(spec.operation, NONLINEAR)}
-    return {k: _relaxed(spec.operation, [ranges[j] for j in spec.arguments]) for k, spec in operations.items()}  # type: ignore[arg-type]
-
-
-def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) -> None:
-    """Bound the values of a node where their ranges do not tell their sign."""
-    shape = state.graph.nodes[node].shape
-    if isinstance(state.graph.nodes[node].operation, Activation | MaxPool) or (len(shape) != 3 and prod(shape) > MOST_REFINED):
+def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], products: Tensor) -> None:
+    """Bound the values of a node where their ranges do not tell their sign, as far as `products` (n,) are left."""
+    spec = state.graph.nodes[node]
+    if isinstance(spec.operation, Activation | MaxPool) or (len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED):
         return  # its range follows from that of its argument
-    low, high = state.ranges[node]
-    smooth = any(
-        (isinstance(spec.operation, Product) or (isinstance(spec.operation, Activation) and not spec.operation.is_piecewise))
-        and node in spec.arguments
-        for spec in state.graph.nodes
-    )
-    open_ = torch.ones_like(low, dtype=torch.bool) if smooth else (low < 0) & (high > 0)
-    affordable = open_.flatten(1).sum(1) * state.graph.products[node] <= MOST_PRODUCTS
-    index = (open_ & affordable.view(-1, *[1] * len(shape))).nonzero()
-    if not len(index):
-        return
-    sample = index[:, 0]
-    if len(shape) == 3:
-        corner, size = index[:, 2:], (shape[1], shape[2])
-        unit = torch.zeros(len(index), shape[0], 1, 1, dtype=low.dtype, device=low.device)
-    else:
-        corner, size = None, None
-        unit = torch.zeros(len(index), *shape, dtype=low.dtype, device=low.device)
-    unit.view(len(index), -1).scatter_(1, index[:, 1:2] if len(shape) in (1, 3) else _flat(index[:, 1:], shape), 1.0)
-    position = tuple(index.T)
-    low, high = low.clone(), high.clone()
-    low[position] = torch.maximum(low[position], _below(lower(node, Rows(unit, sample, corner, size)), low.dtype))
-    high[position] = torch.minimum(high[position], -_below(lower(node, Rows(-unit, sample, corner, size)), low.dtype))
-    state.ranges[node] = low, high
+    low, high = (end.flatten(1).clone() for end in state.ranges[node])
+    following = [other.operation for other in state.graph.nodes if node in other.arguments]
+    is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in following)
+    open_ = (low < 0) & (high > 0)
+    open_ |= is_smooth | (open_.double().mean(1, keepdim=True) > MOST_OPEN)
+    cost = open_.sum(1) * state.graph.products[node]
+    open_ &= (cost <= products)[:, None]
+    products -= torch.where(cost <= products, cost, 0)
+    sample, place = open_.nonzero().T
+    if len(sample):
+        rows = Rows.of_values(spec.shape, sample, place, low.dtype)
+        low[sample, place] = torch.maximum(low[sample, place], _below(lower(node, rows), low.dtype))
+        rows = rows.replaced(-rows.a)
+        high[sample, place] = torch.minimum(high[sample, place], -_below(lower(node, rows), low.dtype))
+    state.ranges[node] = low.view(-1, *spec.shape), high.view(-1, *spec.shape)
 
 
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -290,15 +272,8 @@ def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(rounded > value, rounded.nextafter(torch.full_like(rounded, -torch.inf)), rounded)
 
 
-def _flat(index: Tensor, shape: tuple[int, ...]) -> Tensor:
-    flat = torch.zeros(len(index), dtype=torch.long, device=index.device)
-    for axis, extent in enumerate(shape):
-        flat = flat * extent + index[:, axis]
-    return flat[:, None]
-
-
-def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> tuple[Rows, Tensor]:
-    """Rows of the score of the true class less that of each other class, sample by sample, and the other classes (rows,)."""
+def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> Rows:
+    """Rows of the score of the true class less that of each other class, sample by sample."""
     n = len(labels)
     rivals = torch.arange(classes, device=labels.device).expand(n, classes)
     rivals = rivals[rivals != labels[:, None]].reshape(n, classes - 1).flatten()
@@ -306,4 +281,4 @@ def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64
     a = torch.zeros(len(sample), classes, dtype=dtype, device=labels.device)
     a[torch.arange(len(a), device=a.device), labels[sample]] = 1.0
     a[torch.arange(len(a), device=a.device), rivals] -= 1.0
-    return Rows(a, sample), rivals
+    return Rows(a, sample)

@@ -115,7 +115,12 @@ class Scale(_Weighted):
         return total(rows.a * rows.pick(self.bias))
 
 
-class _Move:
+class _WithoutBias:
+    def offset(self, rows: Rows) -> Tensor:
+        return _zero(rows)
+
+
+class _Move(_WithoutBias):
     """An operation that moves values and computes nothing."""
 
     value: Callable[..., Tensor]
@@ -123,9 +128,6 @@ class _Move:
 
     def interval(self, *ranges: Range) -> Range:
         return self.value(*(low for low, _ in ranges)), self.value(*(high for _, high in ranges))
-
-    def offset(self, rows: Rows) -> Tensor:
-        return _zero(rows)
 
     def products(self, *largest: Tensor) -> Tensor:
         return self.value(*largest)
@@ -170,7 +172,7 @@ class Gather(_Move):
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class Sum(_WithoutBias):
     """Weighted sum of two values of the same shape."""
 
     factors: tuple[float, float] = (1.0, 1.0)
@@ -188,9 +190,6 @@ class Sum:
 
     def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
         return tuple(rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors)
-
-    def offset(self, rows: Rows) -> Tensor:
-        return _zero(rows)
 
     def products(self, first: Tensor, second: Tensor) -> Tensor:
         return abs(self.factors[0]) * first + abs(self.factors[1]) * second
@@ -318,10 +317,6 @@ class Graph:
     @property
     def classes(self) -> int:
         return self.nodes[-1].shape[0]
-
-    @property
-    def activations(self) -> tuple[int, ...]:
-        return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, NONLINEAR))
 
     @cached_property
     def products(self) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.bounds._bounding import Ball
+from brinell.bounds._bounding import Ball, margin_rows, propagate
 from brinell.bounds._graph import Graph
 from brinell.core.domain import Domain
 
@@ -58,11 +58,24 @@ class Prover:
         return torch.cat([self._margins(method, *(value.to(self.device) for value in part)).to(x.device) for part in parts])
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
-        """In float32, and again in float64 where the allowance for rounding may have cost the proof."""
-        ball = self.ball(x, eps)
-        coarse = ball.to(torch.float32)
-        lower = method(self.coarse, coarse, y).amin(1).double()
-        index = ((lower <= 0) & (lower + COST * coarse.allowance > 0)).nonzero()[:, 0]
+        """In float32, and in float64 where the allowance for rounding may cost the proof.
+
+        In a deep network rounding alone, without a change of the input, may undo interval bounds; such samples are not tried in
+        float32.
+        """
+        ball, still = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
+        lower = torch.full_like(ball.eps, -torch.inf)
+        with torch.no_grad():
+            differences = margin_rows(y, self.coarse.classes, torch.float32)
+            ranges = propagate(self.coarse, still, refine=False)
+            without_change = ranges.within_ranges(len(self.coarse.nodes) - 1, differences).view(len(y), -1).amin(1)
+        index = (without_change > 0).nonzero()[:, 0]
+        allowance = torch.full_like(ball.eps, torch.inf)
+        if len(index):
+            coarse = ball.select(index).to(torch.float32)
+            lower[index] = method(self.coarse, coarse, y[index]).amin(1).double()
+            allowance[index] = coarse.allowance.double()
+        index = ((lower <= 0) & ~(lower + COST * allowance <= 0)).nonzero()[:, 0]
         if len(index):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
         return lower.nan_to_num(-torch.inf)
@@ -83,10 +96,6 @@ class Proofs:
     def none(cls, n: int) -> "Proofs":
         """Nothing proven."""
         return cls(torch.full((n,), -1), [""] * n, torch.full((n,), torch.nan, dtype=torch.float64))
-
-    def copy(self) -> "Proofs":
-        """The same, which later proofs leave as it is."""
-        return Proofs(self.level.clone(), [*self.method], self.margin.clone())
 
     def extend(
         self, prover: Prover, name: str, method: Method, x: Tensor, y: Tensor, levels: Sequence[float], limit: Tensor

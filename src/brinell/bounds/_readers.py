@@ -72,19 +72,6 @@ def _matrices(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int
     return trace.add(Product(matrices=True), parts, shape)
 
 
-def _attention(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    """softmax(q k^T / sqrt(d)) v of queries, keys and values (n, heads, tokens, d)."""
-    if b.get("is_causal") or b.get("attn_mask") is not None or b.get("attn_bias") is not None or b.get("dropout_p"):
-        raise Unbounded("there is no bound for attention with a mask")
-    query, key, value = (b[name].node for name in ("query", "key", "value"))
-    *heads, tokens, width = trace.shape(key)
-    scale = b["scale"] if b.get("scale") is not None else width**-0.5
-    query = _scaled(trace, query, scale, 0.0, trace.shape(query))
-    key = trace.indexed(key, lambda x: x.transpose(-1, -2), (*heads, width, tokens))
-    scores = trace.add(Product(matrices=True), [query, key], (*trace.shape(query)[:-1], tokens))
-    return trace.add(Product(matrices=True), [_softmax_of(trace, scores, -1), value], shape)
-
-
 def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[int, ...]) -> int:
     """`node * factor + shift`, broadcast."""
     node = _broadcast(trace, node, shape)
@@ -194,22 +181,6 @@ def _power(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     return _activation(names[float(exponent)])(trace, b, shape)
 
 
-def _hard_sigmoid(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node = _scaled(trace, b["self"].node, 1 / 6, 0.5, shape)
-    return _clamped(trace, _clamped(trace, node, 1.0, 0.0, shape), -1.0, 1.0, shape)
-
-
-def _hard_swish(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _multiplied(trace, b["self"].node, _hard_sigmoid(trace, b, shape), shape)
-
-
-def _gated(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    """The first half of an axis times the sigmoid of the second (GLU)."""
-    axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
-    first, second = (trace.indexed(b["self"].node, lambda x, k=k: x.chunk(2, axis)[k], shape) for k in (0, 1))  # type: ignore[misc]
-    return _multiplied(trace, first, trace.add(Activation("sigmoid"), [second], shape), shape)
-
-
 def _softmax(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     axis = b["dim"] if b["dim"] < 0 else b["dim"] - b["self"].dims
     if len(shape) < -axis or b["self"].dims + axis == 0:
@@ -272,10 +243,6 @@ def _clamped(trace: Recorder, node: int, sign: float, end: float, shape: tuple[i
     return _scaled(trace, trace.add(Activation("relu"), [node], shape), sign, end, shape)
 
 
-def _hardtanh(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    return _clamp(trace, {"self": b["self"], "min": b["min_val"], "max": b["max_val"]}, shape)
-
-
 def _max_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
     if b["ceil_mode"] or any(d != 1 for d in b["dilation"]) or len(shape) != 3:
         raise Unbounded("there is no bound for max pooling with dilation or partial windows")
@@ -303,15 +270,6 @@ def _averaged(
     channels = trace.shape(node)[0]
     weight = torch.full((channels, 1, *kernel), 1.0 / (divisor or prod(kernel)), dtype=torch.float64)
     return trace.add(Convolution(weight, None, stride, padding, groups=channels), [node], shape)
-
-
-def _adaptive_pool(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node = b["self"].node
-    before = trace.shape(node)[1:]
-    if any(n % m for n, m in zip(before, shape[1:], strict=True)):
-        raise Unbounded("there is no bound for adaptive pooling into windows of different sizes")
-    kernel = _pair([n // m for n, m in zip(before, shape[1:], strict=True)])
-    return _averaged(trace, node, kernel, kernel, (0, 0), shape)
 
 
 def _sum_or_mean(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], mean: bool) -> int:
@@ -361,24 +319,16 @@ READERS: dict[str, Reader] = {
     "elu": _plain("elu", alpha=1, scale=1, input_scale=1),
     "softplus": _plain("softplus", beta=1),
     "abs": _absolute,
-    "glu": _gated,
     "pow": _power,
-    "hardsigmoid": _hard_sigmoid,
-    "hardswish": _hard_swish,
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
     "bmm": _matrices,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_efficient_attention": _attention,
     "clamp": _clamp,
-    "clamp_min": _clamp,
-    "hardtanh": _hardtanh,
     "max_pool2d_with_indices": _max_pool,
     "avg_pool2d": _average_pool,
-    "_adaptive_avg_pool2d": _adaptive_pool,
     "mean": partial(_sum_or_mean, mean=True),
     "sum": partial(_sum_or_mean, mean=False),
     "cat": _concatenated,
     "_softmax": _softmax,
+    "_safe_softmax": _softmax,
 }

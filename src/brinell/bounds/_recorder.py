@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from brinell.bounds._graph import Convolution, Gather, Node, Operation, Reshape, Scale
@@ -14,11 +15,23 @@ from brinell.core.errors import RequestError
 
 BATCH = 2
 """Inputs that are shown at once."""
-FORWARDED = {"detach", "alias", "clone", "contiguous", "_to_copy", "lift_fresh", "dropout", "native_dropout"}
+FORWARDED = {"detach", "alias", "clone", "contiguous", "_to_copy", "to", "lift_fresh", "dropout", "native_dropout"}
 """Operations that leave values as they are."""
 MOVING = {
     *("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "slice", "permute", "transpose", "t", "flip", "roll", "select"),
-    *("expand", "repeat", "constant_pad_nd", "index_select", "index", "split", "split_with_sizes", "unbind", "chunk", "narrow"),
+    *(
+        "expand",
+        "repeat",
+        "constant_pad_nd",
+        "index_select",
+        "index",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "chunk",
+        "narrow",
+        "tensor_split",
+    ),
 }
 """Operations that select, move, repeat or pad values by their positions alone."""
 PAIRED = {"add", "sub", "rsub", "mul", "div"}
@@ -74,6 +87,7 @@ class Recorder(TorchDispatchMode):
         self.positions = {id(x): 0}
         self._layouts = {id(x): Layout(tuple(x.shape))}
         self._kept: list[Any] = [x]
+        self._decomposed: list[str] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,17 +121,30 @@ class Recorder(TorchDispatchMode):
             shifted = self._moved(args[0], lambda x: func(x, *args[1:], **kwargs))
             for value, (node, layout) in zip(values, shifted, strict=True):
                 self._place(value, node, layout)
-        else:
+        elif name in self._readers:
             self._read(name, _bind(func, args, kwargs), tensors, values[0])
+        else:
+            self._decompose(name, func, args, kwargs, values)
         return result
+
+    def _decompose(self, name: str, func: Any, args: Any, kwargs: Any, values: Sequence[Tensor]) -> None:
+        """Read an operation as the simpler ones of which torch makes it."""
+        overload = getattr(getattr(torch.ops.aten, name, None), func._overloadname, None)
+        if name in self._decomposed or overload not in decomposition_table:
+            raise Unbounded(f"there is no bound for the operation {self._decomposed[0] if self._decomposed else name}")
+        self._decomposed.append(name)
+        with self:
+            result = decomposition_table[overload](*args, **kwargs)
+        self._decomposed.pop()
+        parts = result if isinstance(result, tuple | list) else [result]
+        for value, part in zip(values, parts, strict=True):
+            if id(part) in self.positions:
+                self._place(value, self.positions[id(part)], self._layouts[id(part)])
 
     def _place(self, value: Tensor, node: int, layout: Layout) -> None:
         self.positions[id(value)], self._layouts[id(value)] = node, layout
 
     def _read(self, name: str, bound: dict[str, Any], tensors: Sequence[Tensor], value: Tensor) -> None:
-        reader = self._readers.get(name)
-        if reader is None:
-            raise Unbounded(f"there is no bound for the operation {name}")
         layouts = {self._layouts[id(item)].followed(item.shape, value.shape) for item in tensors}
         if name in PAIRED:
             pair = {key: bound[key] for key in ("self", "other") if isinstance(bound[key], Tensor)}
@@ -134,7 +161,7 @@ class Recorder(TorchDispatchMode):
         if layout is None:
             raise Unbounded(f"the operation {name} mixes inputs of a batch")
         shape = (*layout.shape[: layout.axis], *layout.shape[layout.axis + 1 :])
-        self._place(value, reader(self, {key: self._value(item) for key, item in bound.items()}, shape), layout)
+        self._place(value, self._readers[name](self, {key: self._value(item) for key, item in bound.items()}, shape), layout)
 
     def _value(self, item: Any) -> Any:
         if isinstance(item, list | tuple):

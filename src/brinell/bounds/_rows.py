@@ -69,10 +69,26 @@ class Rows:
         if self.corner is None:
             return replace(self, alike=bool((self.sample == self.sample[:1]).all()))
         keys = torch.cat([self.sample[:, None], self.corner], 1)
-        _, group = torch.unique(keys, dim=0, return_inverse=True)
-        first = torch.zeros(int(group.max()) + 1, dtype=torch.long, device=group.device)
+        keys, group = torch.unique(keys, dim=0, return_inverse=True)
+        first = torch.zeros(len(keys), dtype=torch.long, device=group.device)
         first[group] = torch.arange(len(group), device=group.device)
         return replace(self, groups=(first, group))
+
+    @classmethod
+    def of_values(cls, shape: Sequence[int], sample: Tensor, place: Tensor, dtype: torch.dtype) -> "Rows":
+        """Single values (*shape) of samples (rows,), by their places (rows,) in the flattened value; of maps as windows."""
+        corner, size, entries = None, None, tuple(shape)
+        if len(shape) == 3:
+            size, entries = (shape[1], shape[2]), (shape[0], 1, 1)
+            place, position = place // prod(size), place % prod(size)
+            corner = torch.stack([position // size[1], position % size[1]], 1)
+        a = torch.zeros(len(place), *entries, dtype=dtype, device=place.device)
+        a.view(len(place), prod(entries)).scatter_(1, place[:, None], 1.0)
+        return cls(a, sample, corner, size)
+
+    def select(self, index: Tensor) -> "Rows":
+        corner = None if self.corner is None else self.corner[index]
+        return replace(self, a=self.a[index], sample=self.sample[index], corner=corner).grouped()
 
     def replaced(self, a: Tensor) -> "Rows":
         return replace(self, a=a)

@@ -4,7 +4,7 @@ Here each function is one sample, so that no two functions share slopes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,15 +18,14 @@ DECAY = 0.95
 """Factor of the step size at each step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Optimised:
+class Optimised(NamedTuple):
     """The best bounds, and what led to them."""
 
     lower: Tensor
     """(rows,) lower bounds."""
-    slopes: Mapping[int, Tensor] = field(default_factory=dict)
+    slopes: Mapping[int, Tensor]
     """(rows, *shape) slopes by activation."""
-    multipliers: Mapping[int, Tensor] = field(default_factory=dict)
+    multipliers: Mapping[int, Tensor]
     """(rows, *shape) multipliers of splits by activation."""
 
 
@@ -97,5 +96,4 @@ def optimise(
                 multiplier.clamp_(min=0)
         for group in adam.param_groups:
             group["lr"] *= DECAY
-    values = dict(zip([*slopes, *(("split", k) for k in multipliers)], optima, strict=True))
-    return Optimised(best, {k: values[k] for k in slopes}, {k: values["split", k] for k in multipliers})
+    return Optimised(best, dict(zip(slopes, optima, strict=False)), dict(zip(multipliers, optima[len(slopes) :], strict=True)))

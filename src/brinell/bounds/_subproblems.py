@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from brinell.bounds._bounding import Relaxation
 from brinell.bounds._graph import Activation
@@ -37,7 +38,7 @@ class Subproblems:
             for k, spec in enumerate(root.graph.nodes)
             if isinstance(spec.operation, Activation) and spec.operation.has_slopes
         }
-        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64)))
+        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf, dtype=torch.float64), {}, {}))
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -48,26 +49,19 @@ class Subproblems:
         return self.best.lower
 
     def select(self, index: Tensor) -> "Subproblems":
-        best = Optimised(
-            self.best.lower[index],
-            {k: value[index] for k, value in self.best.slopes.items()},
-            {k: value[index] for k, value in self.best.multipliers.items()},
-        )
-        return replace(self, signs={k: sign[index] for k, sign in self.signs.items()}, best=best)
+        signs, best = tree_map(lambda value: value[index], (self.signs, self.best))
+        return replace(self, signs=signs, best=best)
 
     def joined(self, parts: "Subproblems") -> "Subproblems":
-        best = Optimised(
-            torch.cat([self.best.lower, parts.best.lower]),
-            {k: torch.cat([value, parts.best.slopes[k]]) for k, value in self.best.slopes.items()},
-            {k: torch.cat([value, parts.best.multipliers[k]]) for k, value in self.best.multipliers.items()},
-        )
-        return replace(self, signs={k: torch.cat([sign, parts.signs[k]]) for k, sign in self.signs.items()}, best=best)
+        pairs = (self.signs, self.best), (parts.signs, parts.best)
+        signs, best = tree_map(lambda first, second: torch.cat([first, second]), *pairs)
+        return replace(self, signs=signs, best=best)
 
     def bounded(self, steps: int) -> "Subproblems":
         """The same parts with bounds, which are never below those of the part that was split."""
         before = self.best
         best = optimise(self._state(), self._rows(), steps=steps, rate=0.3, signs=self._float_signs(), start=before)
-        return replace(self, best=replace(best, lower=torch.maximum(best.lower, before.lower)))
+        return replace(self, best=best._replace(lower=torch.maximum(best.lower, before.lower)))
 
     def _state(self) -> Relaxation:
         state = self.root.select(torch.zeros(len(self), dtype=torch.long, device=self.a.device))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brinell.bounds._graph import Graph, Node
 from brinell.bounds._readers import READERS
@@ -56,7 +57,8 @@ def _without_fast_path() -> Iterator[None]:
     is_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(is_fast)
 

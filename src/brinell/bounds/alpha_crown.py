@@ -35,8 +35,8 @@ class AlphaCrown(Checked):
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         with torch.no_grad():
             state = propagate(graph, ball, refine=True)
-            rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
-            lower = state.backward_bounds(len(graph.nodes) - 1, rows)
+            lower = state.margins(labels).flatten()
+        rows = margin_rows(labels, graph.classes, ball.x.dtype)
         undecided = (lower <= 0).nonzero()[:, 0]
         for part in torch.split(undecided, AT_A_TIME) if len(undecided) else ():
             subset = state.select(rows.sample[part])

@@ -52,8 +52,8 @@ class BetaCrown(Checked):
             index = torch.tensor([k], device=labels.device)
             with torch.no_grad():
                 state = propagate(graph, ball.select(index), refine=True, tighten=self._tightened)
-                rows, _ = margin_rows(labels[index], graph.classes, ball.x.dtype)
-                lower[k] = state.backward_bounds(len(graph.nodes) - 1, rows)
+                lower[k] = state.margins(labels[index])[0]
+            rows = margin_rows(labels[index], graph.classes, ball.x.dtype)
             order = lower[k].argsort()
             for j in order[lower[k][order] <= 0].tolist():  # a margin that stays open leaves the sample open
                 end = start + self.seconds if self.seconds else float("inf")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.bounds._bounding import Ball, margin_rows, propagate
+from brinell.bounds._bounding import Ball, propagate
 from brinell.bounds._graph import Graph
 
 
@@ -19,6 +19,4 @@ class CrownIbp:
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         with torch.no_grad():
-            state = propagate(graph, ball, refine=False)
-            rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
-            return state.backward_bounds(len(graph.nodes) - 1, rows).view(len(labels), -1)
+            return propagate(graph, ball, refine=False).margins(labels)

@@ -20,7 +20,7 @@ class Interval:
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         with torch.no_grad():
             state = propagate(graph, ball, refine=False)
-            rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
+            rows = margin_rows(labels, graph.classes, ball.x.dtype)
             last, spec = len(graph.nodes) - 1, graph.nodes[-1]
             if isinstance(spec.operation, NONLINEAR) or len(spec.arguments) != 1:
                 return state.within_ranges(last, rows).view(len(labels), -1)

@@ -140,7 +140,7 @@ def _keeps_to_linear_margins(bound: Bound) -> None:
     net = _filled(nn.Linear(6, CLASSES), generator)
     x, labels = 0.2 + 0.6 * torch.rand(ROWS, 6, generator=generator), torch.arange(ROWS) % CLASSES
     graph = trace(net, x)
-    rows, _ = margin_rows(labels, CLASSES)
+    rows = margin_rows(labels, CLASSES)
     weight = rows.a @ net.weight.double().detach()
     middle = (weight * x.double()[rows.sample]).sum(1) + rows.a @ net.bias.double().detach()
     for norm, sizes in (("linf", weight.abs().sum(1)), ("l2", weight.norm(dim=1))):
@@ -155,7 +155,7 @@ def _keeps_to_enumerated_margins(bound: Bound) -> None:
     """Check that bounds of networks with one input are at most their least margins."""
     for seed in range(LINES):
         net, x, labels, eps = _line_network(seed)
-        rows, _ = margin_rows(labels, CLASSES)
+        rows = margin_rows(labels, CLASSES)
         exact = _least_on_line(net, max(0.0, float(x) - eps), min(1.0, float(x) + eps), rows.a)
         lower = _lower(bound, trace(net, x), _ball(x, eps, "linf"), labels)[0]
         _demand(
@@ -195,7 +195,7 @@ def _keeps_to_descent(bound: Bound) -> None:
 
 def _descend(net: nn.Module, x: Tensor, labels: Tensor, eps: float, norm: str, generator: torch.Generator) -> Tensor:
     """(n * (classes - 1),) float64: the smallest margins that descent from three starts meets."""
-    rows, _ = margin_rows(labels, CLASSES, torch.float32)
+    rows = margin_rows(labels, CLASSES, torch.float32)
     centre = x[rows.sample]
     least = torch.full((len(centre),), torch.inf, dtype=torch.float64)
     for start in range(3):
