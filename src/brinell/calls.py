@@ -202,7 +202,8 @@ def _in_memory(
         settings[name] = spec_of(settings[name], dataset)
         datasets |= {} if dataset is None else {name: dataset}
     for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
-        spec = settings.get("data") or _data_of(study, settings)
+        data_of = study.function("data_of") or (lambda settings: study.request.model_fields["data"].default or "digits")
+        spec = settings.get("data") or data_of(settings)
         models = models_of(settings[name], datasets.get("data"), spec, **preparation)
         is_sequence = get_origin(study.fields()[name].annotation) is tuple
         if len(models) > 1 and not is_sequence:
@@ -210,12 +211,6 @@ def _in_memory(
         settings[name] = specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]
         objects |= {name: models} if models else {}
     return datasets, objects
-
-
-def _data_of(study: Study, settings: Mapping[str, Any]) -> str:
-    if (data_of := study.function("data_of")) is not None:
-        return str(data_of(settings))
-    return str(study.request.model_fields["data"].default or "digits")
 
 
 def _progress(progress: Progress | bool | None, study: Study) -> AbstractContextManager[Progress]:

@@ -70,10 +70,9 @@ def parse(text: str) -> Spec:
 
 def with_options(text: str, options: Mapping[str, str | None]) -> str:
     """A plugin's text with these options in place of those of the same names; None takes one away."""
-    body, _, query = text.partition("?")
-    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in options]
-    pairs = [*kept, *(f"{name}={value}" for name, value in options.items() if value is not None)]
-    return f"{body}?{'&'.join(pairs)}" if pairs else body
+    body, kept = text.partition("?")[0], {**parse(text).options, **options}
+    pairs = "&".join(f"{name}={value}" for name, value in kept.items() if value is not None)
+    return f"{body}?{pairs}" if pairs else body
 
 
 def names(kind: str) -> list[str]:

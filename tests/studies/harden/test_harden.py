@@ -174,7 +174,7 @@ def test_a_nan_loss_stops_the_training_with_one_line(workspace, tmp_path, capsys
 
 SPECS = [
     ("digits-cnn", "digits-cnn?weights=w.safetensors&name=w"),
-    ("model.py:net?weights=old.pt&args=a=1", "torch:model.py:net?args=a=1&weights=w.safetensors&name=w"),
+    ("model.py:net?weights=old.pt&args=a=1", "torch:model.py:net?weights=w.safetensors&args=a=1&name=w"),
     ("timm:resnet18", "timm:resnet18?weights=w.safetensors&name=w"),
     ("http://localhost:8000/v2/models/x", None),
 ]
