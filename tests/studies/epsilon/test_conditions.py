@@ -11,8 +11,8 @@ from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.store import rows
 from brinell.studies.epsilon import result as c
-from brinell.studies.epsilon.perception import largest_unnoticed, psnr, random_change, ssim
 from brinell.studies.epsilon.result import Distances, limits_of
+from brinell.studies.epsilon.run import largest_unnoticed, psnr, random_change, ssim
 
 OTHER_CLASS, SAME_CLASS = np.array([1.0, 2.0, 4.0, 0.0]), np.array([0.3, 3.0, np.inf, 1.0])
 IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)

@@ -8,35 +8,25 @@ from brinell.analysis.folder_result import Result
 from brinell.core.errors import RequestError
 from brinell.core.suggestions import suggestion
 from brinell.engine.attack_names import ALIASES, CASCADE_DESCRIPTIONS, CASCADES
+from brinell.reports.numbers import capital
 from brinell.studies.kit import Call
 
 CASCADE = "cascade"
 
 
 class PluginResult(Result):
-    """One plug-in."""
+    """One plug-in, or a cascade of attacks."""
 
     kind: str
-    """attack, distance, distortion, defence, detector, explainer, dataset or model."""
+    """attack, cascade, distance, distortion, defence, detector, explainer, dataset or model."""
     name: str
     """What to write on the command line."""
     summary: str
     """One sentence."""
-    settings: dict[str, str]
+    settings: dict[str, str] = {}
     """Settings and their defaults, as Python writes them."""
-
-
-class CascadeResult(Result):
-    """Attacks in an order, under one name."""
-
-    name: str
-    """What to write after --attack."""
-    also: tuple[str, ...]
-    """Other names that mean the same."""
-    summary: str
-    """Purpose of the plug-in."""
-    stages: tuple[str, ...]
-    """The attacks with their exact settings, in order."""
+    stages: tuple[str, ...] = ()
+    """The attacks of a cascade with their exact settings, in order."""
 
 
 class PluginsResult(Result):
@@ -44,25 +34,15 @@ class PluginsResult(Result):
 
     plugins: tuple[PluginResult, ...]
     """All of the kind asked for."""
-    cascades: tuple[CascadeResult, ...]
-    """The cascades, where they or all kinds were asked for."""
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The result line by line."""
         width = max((15, *(len(row.name) for row in self.plugins)))
         for row in self.plugins:
             yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
-            if row.settings:
-                yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
-        for cascade in self.cascades:
-            also = f" (also {', '.join(cascade.also)})" if cascade.also else ""
-            yield f"{CASCADE:<9} {cascade.name:<{width}} {cascade.summary[0].upper()}{cascade.summary[1:]}{also}."
-            yield (
-                textwrap.indent(
-                    textwrap.fill(", ".join(cascade.stages), 100, break_on_hyphens=False, break_long_words=False),
-                    " " * (width + 11),
-                )
-            )
+            details = ", ".join([*(f"{key}={value}" for key, value in row.settings.items()), *row.stages])
+            text = textwrap.fill(details, 100, break_on_hyphens=False, break_long_words=False)
+            yield from textwrap.indent(text, " " * (width + 11)).splitlines()
 
 
 def carry_out(call: Call) -> PluginsResult:
@@ -71,20 +51,13 @@ def carry_out(call: Call) -> PluginsResult:
     kinds = [*plugins.FOLDERS, CASCADE]
     if kind is not None and kind not in kinds:
         raise RequestError(f"there is no kind {kind!r}{suggestion(kind, kinds)}: {', '.join(kinds)}")
-    rows = [_plugin(folder, name) for folder in plugins.FOLDERS if kind in (None, folder) for name in plugins.names(folder)]
-    cascades = [
-        CascadeResult(
-            name=name,
-            also=tuple(also for also in ALIASES if ALIASES[also] == name),
-            summary=CASCADE_DESCRIPTIONS[name],
-            stages=stages,
-        )
-        for name, stages in CASCADES.items()
-        if kind in (None, CASCADE)
-    ]
-    return PluginsResult(plugins=tuple(rows), cascades=tuple(cascades))
-
-
-def _plugin(kind: str, name: str) -> PluginResult:
-    summary, settings = plugins.describe(kind, name)
-    return PluginResult(kind=kind, name=name, summary=summary, settings=settings)
+    rows = []
+    for folder in plugins.FOLDERS if kind is None else {kind} - {CASCADE}:
+        for name in plugins.names(folder):
+            summary, settings = plugins.describe(folder, name)
+            rows.append(PluginResult(kind=folder, name=name, summary=summary, settings=settings))
+    for name, stages in CASCADES.items() if kind in (None, CASCADE) else ():
+        also = ", ".join(alias for alias, meant in ALIASES.items() if meant == name)
+        summary = f"{capital(CASCADE_DESCRIPTIONS[name])}{also and f' (also {also})'}."
+        rows.append(PluginResult(kind=CASCADE, name=name, summary=summary, stages=stages))
+    return PluginsResult(plugins=tuple(rows))
