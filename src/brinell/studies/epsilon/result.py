@@ -50,7 +50,6 @@ OUTLINED = (0.1, 0.2, 0.3)
 MOST_CLASSES = 20
 """Largest number of classes whose distances the page shows; the CSV file has all."""
 POINTS = 80
-_UP_TO = tuple(f"{name} up to" for name in CONDITIONS.values())
 _DISTANCES = (
     *("other class: least", "other class: median", "own class: median", "other class is nearer", "training, other class: least"),
 )
@@ -162,7 +161,7 @@ class EpsilonResult(FolderResult):
                 replace(curves[0], title=title),
                 Table(
                     title="Budgets by norm",
-                    columns=("norm", "audit up to", *_UP_TO, "usual budgets"),
+                    columns=("norm", "audit up to", *CONDITIONS.values(), "usual budgets"),
                     rows=[
                         (
                             distance(norm.norm),
@@ -233,7 +232,7 @@ class EpsilonResult(FolderResult):
         spread = f"from {lowest} to {highest}, half of them between {first} and {third}, median {middle}"
         return Table(
             title=f"Eps and distances by class, {distance(norm.norm)}",
-            columns=("class", "samples", "recommended eps", *_UP_TO, *_DISTANCES),
+            columns=("class", "samples", "eps", *CONDITIONS.values(), *_DISTANCES),
             rows=[
                 (
                     *(self._name(entry.class_), entry.n, entry.eps, *map(entry.limits.get, CONDITIONS)),
