@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import jsonschema
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import brinell
-from _helpers import mlp, rows_of
+from _helpers import mlp
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
@@ -140,15 +139,6 @@ def test_preprocessing_that_makes_no_sense(tmp_path_factory, network, subtests):
             tmp_path = tmp_path_factory.mktemp("case")
             with pytest.raises(RequestError, match=message):
                 brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
-
-
-def test_doubles_and_short_labels_are_the_same_data(tmp_path, network):
-    y = labels_of(network, X)
-    expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
-    data = (X.numpy().astype(np.float64), y.numpy().astype(np.int32))
-    result = brinell.audit(network, data, out=tmp_path / "run", **QUICK)
-    # Parts are read in the order of their hashes, and the digest of the data is in them.
-    assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):

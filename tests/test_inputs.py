@@ -238,24 +238,6 @@ def test_a_data_frame_brings_the_names_of_its_columns():
         brinell.data(frame)
 
 
-def test_an_onnx_session(tmp_path):
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    helper = onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", 1, ("n", 3, 5, 5))],
-        [helper.make_tensor_value_info("y", 1, None)],
-        [onnx.numpy_helper.from_array(NET[1].weight.detach().numpy().T.copy(), "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "net.onnx"))
-    dataset = brinell.data(X, Y)
-    model = models_of(session, dataset, "", mean=[0.1, 0.2, 0.3], std=0.5)[0]
-    expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ NET[1].weight.detach().T
-    assert torch.allclose(model.predict(X), expected, atol=1e-4) and model.name == "net"
-
-
 FORMS = {
     "list": list,
     "tuple": tuple,
@@ -271,7 +253,7 @@ FORMS = {
 
 
 def test_mean_and_std_in_any_form_are_the_same_numbers():
-    """By themselves and in `preprocessing`, for modules, functions and sessions; whole numbers of any type too."""
+    """By themselves and in `preprocessing`, for modules and functions; whole numbers of any type too."""
     data, faults = brinell.data(X, Y), []
     mean, std = [0.25, 0.5, 0.75], [0.5, 1.0, 2.0]
     axes = (torch.tensor(values)[:, None, None] for values in (mean, std))

@@ -262,7 +262,7 @@ def _docstring(study: Study) -> str:
 
 ARGUMENTS = {
     "model": "an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or "
-    "torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or "
+    "torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a classifier or "
     "pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in "
     "a dict with their names.",
     "data": "inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; "

@@ -22,16 +22,6 @@ class Estimator(Protocol):
         """The settings."""
 
 
-class Session(Protocol):
-    """A session of onnxruntime."""
-
-    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        """The answers to inputs."""
-
-    def get_inputs(self) -> Any:
-        """The inputs."""
-
-
 class Indexed(Protocol):
     """Samples by their position, as a data set of torch or of the hub has them."""
 
@@ -47,8 +37,8 @@ class HasFolder(Protocol):
         """The folder."""
 
 
-AnyModel = str | Path | Callable[..., Any] | Model | Estimator | Session
-"""A spec, a module, a function of arrays, an estimator, a session, a pipeline."""
+AnyModel = str | Path | Callable[..., Any] | Model | Estimator
+"""A spec, a module, a function of arrays, an estimator, a pipeline."""
 Models = AnyModel | Sequence[AnyModel] | Mapping[str, AnyModel]
 """One model, several, or several by name."""
 Data = str | Path | Dataset | Iterable[Any] | Indexed

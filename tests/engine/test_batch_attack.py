@@ -73,6 +73,7 @@ def test_targets_are_one_class_or_one_a_sample():
     x, y = torch.tensor([[0.5, 0.5], [0.45, 0.5], [0.55, 0.5]]), np.ones(3, dtype=np.uint8)
     for targets, success in (
         (2, [True, False, True]),
+        (np.array([2, 0, 0], dtype=np.uint8), [True, True, False]),
         ([2, 0, 0], [True, True, False]),
         (np.array([0, 0, 2]), [True, True, True]),
     ):
@@ -94,25 +95,6 @@ def test_targets_are_one_class_or_one_a_sample():
 def test_a_budget_of_queries_ends_an_attack():
     assert attack(queries=1).success.tolist() == [False, False, False, True, False]
     assert attack(stages="bim?steps=9", queries=3).queries.tolist() == [3, 2, 3, 0, 3]
-
-
-LABELS = [Y.numpy().astype(kind) for kind in (np.int32, np.uint8, np.int16, np.uint16, np.int64)] + [
-    Y.int(),
-    Y.to(torch.uint8),
-    Y.to(torch.int8),
-    [0] * 5,
-]
-INPUTS = [X.numpy(), X.double(), X.double().numpy(), np.asfortranarray(X.numpy()), X.numpy()[::-1][::-1], X.tolist()]
-
-
-def test_labels_and_inputs_of_every_type_give_the_same(tmp_path):
-    """Whole numbers of any width, floats of any width, lists, arrays in any order of memory: what is attacked is the same."""
-    expected = attack(stages=("fgsm", "pgd?steps=3"))
-    for number, (x, y) in enumerate([*((X, y) for y in LABELS), *((x, Y) for x in INPUTS)]):
-        result = attack(x, y, ("fgsm", "pgd?steps=3"))
-        kind = (number, type(x), type(y), getattr(x, "dtype", ""), getattr(y, "dtype", ""))
-        for name in ("success", "queries", "backwards", "x_adv", "margin", "distance"):
-            np.testing.assert_array_equal(np.asarray(getattr(result, name)), getattr(expected, name).numpy(), f"{name} {kind}")
 
 
 @pytest.mark.parametrize("y", [Y.float(), Y - 1, Y[:3], Y.bool().numpy().astype(complex), ["a"] * 5, Y[:, None]], ids=str)

@@ -1,20 +1,18 @@
-"""Models that Python gives as objects: a module, a function, an estimator, a session, a pipeline, a model by MAITE's protocol.
+"""Models that Python gives as objects: a module, a function, an estimator, a pipeline, a model by MAITE's protocol.
 
 The type of an object decides, never a trial: an object that fits no type is refused in one line.
 """
 
 import copy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, one_line, short
+from brinell.core.errors import RequestError, short
 from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
 from brinell.core.values import as_array
@@ -26,8 +24,8 @@ from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
 
 FORMS = (
-    "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
-    "a model of MAITE, a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
+    "a torch module, a function of arrays, a fitted scikit-learn classifier, a pipeline of transformers, a model of MAITE, a "
+    "spec such as onnx:FILE or torch:FILE.py:FACTORY, or a list or dict of these"
 )
 
 
@@ -86,7 +84,7 @@ def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str
         raise RequestError(
             f"{name} is a {kind}, and output is for modules and functions, whose answers may have several parts: leave it out"
         )
-    if preparation is not None and kind not in ("torch module", "function", "session"):
+    if preparation is not None and kind not in ("torch module", "function"):
         raise RequestError(f"{name} is a {kind}, which takes inputs as they are: leave preprocessing, mean and std out")
     if is_processor(preparation) and kind != "torch module":
         raise RequestError(f"a processor prepares a module of transformers, and {name} is none: give mean and std")
@@ -110,8 +108,6 @@ def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str
         case "torch module":
             build = without_processor if hasattr(model, "main_input_name") else TorchModel
             return build(model, domain, name=name, preprocessing=preparation, output=output, data_classes=classes or None)
-        case "session":
-            return _onnx(model, domain, name, preparation or {})
         case "estimator":
             return _estimator(model, domain, name, answers)
         case "function":
@@ -135,7 +131,6 @@ def _kind(model: Any) -> str:
         "pipeline": is_pipeline(model),
         "model by MAITE's protocol": maite_metadata(model) is not None,
         "torch module": isinstance(model, nn.Module),
-        "session": hasattr(model, "get_inputs") and hasattr(model, "run"),
         "estimator": hasattr(model, "predict") and hasattr(model, "get_params"),
         "model": isinstance(model, Model),
         "function": callable(model) and not isinstance(model, type),
@@ -158,20 +153,3 @@ def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -
     if process_settings(estimator):  # which the model turns off
         estimator = copy.deepcopy(estimator)
     return of_estimator(estimator, domain, scores_of[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
-
-
-def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any]) -> Model:
-    from brinell.models.onnx import Network, Onnx, model_of
-
-    settings = {key: tuple(map(float, np.asarray(preprocessing[key]).ravel())) for key in ("mean", "std") if key in preprocessing}
-    path = getattr(session, "_model_path", None)
-    content = (
-        bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
-    )
-    try:
-        options = Onnx(**settings, bgr="flip_axis" in preprocessing)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise RequestError(one_line(error)) from None
-    name = Path(path).stem if path and name == type(session).__name__ else name
-    digest = digest_of(content or "a session whose file is not known")
-    return model_of(Network(session, domain, options, name), domain, options, digest)
