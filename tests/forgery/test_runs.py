@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import brinell
@@ -71,6 +72,22 @@ def test_many_random_edits_are_noticed(request, tmp_path_factory, subtests):
                 for seed in range(1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)):
                     check_edit(honest, tmp_path / f"run{seed}", seed)
                     shutil.rmtree(tmp_path / f"run{seed}")
+
+
+@pytest.mark.nightly
+def test_what_derives_from_a_forged_run_says_so(honest, tmp_path):
+    """A claim and a comparison are verified down to the run; they pass only where the run as forged does."""
+    for seed in np.random.SeedSequence().generate_state(12).tolist():
+        run = tmp_path / str(seed)
+        shutil.copytree(honest, run)
+        edit = forge(run, seed)
+        for name, derive in (("claim", brinell.claim), ("compare", lambda run, out: brinell.compare([run, honest], out=out))):
+            try:
+                derive(run, out=tmp_path / f"{seed}-{name}")
+                passed = brinell.verify(tmp_path / f"{seed}-{name}", replay=SAMPLES, trust=tmp_path).passed
+            except BrinellError:
+                continue
+            assert not passed or brinell.verify(run, replay=SAMPLES, trust=tmp_path).passed, (name, seed, edit)
 
 
 def test_an_honest_run_is_proved(honest):

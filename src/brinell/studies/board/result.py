@@ -8,7 +8,7 @@ from typing import Any
 from brinell.analysis.folder_result import Result
 from brinell.reports.numbers import counted, distance, percent
 from brinell.reports.phrases import who_leads
-from brinell.reports.values import Cell, Claimed, Code, Curve, Detail, Link, Note, Report, Series, Span, Step, Table
+from brinell.reports.values import Cell, Claimed, Code, Detail, Link, Note, Report, Span, Step, Table
 from brinell.studies.board.arrangement import Entry, Figures, Task, slug
 from brinell.studies.result import ReportedResult
 
@@ -54,14 +54,13 @@ class BoardResult(ReportedResult):
 
     def report(self) -> Report:
         """The verified and the refused folders: the terminal, and the frame of the first page."""
-        claims, refusals = self.folders - self.verified, len(self.refused)
+        claims = self.folders - self.verified
         return Report(
             verb="board",
             title=self.title,
             subject=f"{counted(self.models, 'model')} in {counted(self.tasks, 'task')} from {counted(self.folders, 'folder')}",
             sentences=[
-                f"{counted(self.verified, 'folder')} {_was(self.verified)} repeated with model and data, "
-                f"{counted(claims, 'folder')} {_was(claims)} not, and {counted(refusals, 'folder')} {_was(refusals)} refused.",
+                f"Folders: {self.verified} repeated with model and data, {claims} claimed, {len(self.refused)} refused.",
                 TRUST,
             ],
             blocks=[
@@ -79,10 +78,6 @@ class BoardResult(ReportedResult):
             if claims
             else [],
         )
-
-
-def _was(number: int) -> str:
-    return "was" if number == 1 else "were"
 
 
 def index_report(result: BoardResult, tasks: Sequence[Task], models: Mapping[tuple[str, ...], Sequence[Figures]]) -> Report:
@@ -214,7 +209,6 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
         subject=f"digest {first.digest}",
         sentences=[f"{first.model} is in {counted(len(tasks), 'task')} of this board, and {shown}."],
         blocks=[
-            *_curves(folders),
             Table(
                 title="Tasks",
                 columns=("task", "rank", "clean", "attacked", "weakest class", "proven", "samples"),
@@ -247,27 +241,6 @@ def model_report(folders: Sequence[Figures], tasks: Sequence[tuple[Task, Entry]]
         ],
         links=[Link("all tasks", "../index.html")],
     )
-
-
-def _curves(folders: Sequence[Figures]) -> list[Curve]:
-    """A curve for each data and distance: attacked and proven, of the folder with the most budgets."""
-    groups: dict[tuple[str, ...], list[Figures]] = {}
-    for f in folders:
-        groups.setdefault((f.data_digest, f.distance, f.criterion, f.unit), []).append(f)
-    curves = []
-    for members in groups.values():
-        series, ticks = [], {0.0: "0"}
-        for name, rates_of in (("attacked", "robust"), ("proven", "certified")):
-            source = max((f for f in members if getattr(f, rates_of)), key=lambda f: len(f.eps), default=None)
-            if source is not None:
-                clean = [source.clean] if source.clean is not None and name == "attacked" else []
-                series.append(Series(name=name, points=[(rate.eps, rate) for rate in [*clean, *getattr(source, rates_of)]]))
-                ticks |= dict(zip(source.eps, source.eps_text, strict=True))
-        title = f"{members[0].data}, {distance(members[0].distance)}"
-        curves.append(
-            Curve(title=title, series=series, ticks=sorted(ticks.items()), axis=f"budget eps ({distance(members[0].distance)})")
-        )
-    return curves
 
 
 def site_reports(

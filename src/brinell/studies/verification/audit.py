@@ -270,11 +270,10 @@ class RepeatedAudit(ModelAudit):
         """Note clean rows that differ by more than rounding or chance explains; then nothing is attacked."""
         ids, values = recorded.sample_id, [np.ma.filled(side.margin, 0.0).astype(float) for side in (recorded, repeated)]
         scale = float(np.median(np.abs(values[1]))) if len(ids) else 0.0
-        is_tie = np.all([np.abs(value) <= TOLERANCE * scale for value in values], axis=0) & (not self.repetition.is_exact)
         for name in ("label", "unit", "target", "clean_pred", "outcome", "forwards"):
             differs = _differing(recorded, repeated, name)
             if name in ("clean_pred", "outcome", "target"):
-                differs &= ~is_tie & ~self._leads(recorded, differs)
+                differs &= ~self._leads(recorded, differs)
             self._note(CLEAN, f"column {name} comes out differently", ids[differs])
         if not self.is_random:
             distant = np.abs(values[0] - values[1]) > TOLERANCE * np.maximum(np.abs(values[1]), scale)
@@ -284,11 +283,11 @@ class RepeatedAudit(ModelAudit):
         self.repetition.stop_at_differences()
 
     def _leads(self, recorded: Records, differs: Array) -> Array:
-        """(n,) bool: rows of a random model whose recorded class may lead."""
+        """(n,) bool: rows that differ, whose recorded class leads but for rounding and chance."""
         leads = np.zeros(len(recorded), bool)
-        for index in _chunks(np.flatnonzero(differs & (recorded.clean_pred >= 0))) if self.is_random else ():
-            x = self.audited.load(recorded.sample_id[index])
-            leads[index] = Answers(self.audited, x, self.plan.eot, LOOKS).names(recorded.clean_pred[index])
+        for index in _chunks(np.flatnonzero(differs & (recorded.clean_pred >= 0))):
+            answers = self._answer(self.audited.load(recorded.sample_id[index]), self.plan.eot)
+            leads[index] = answers.names(recorded.clean_pred[index])
         return leads
 
     def _stage_rows(self, stage: Stage, state: State) -> Records:
@@ -402,12 +401,9 @@ class RepeatedAudit(ModelAudit):
         x = torch.as_tensor(np.stack([stored[sample] for sample in ids.tolist()]), device=plan.device)
         x0, units = self.audited.load(ids), torch.as_tensor(records.unit[:, None], device=x.device)
         low, high = domain.bounds(x)
-        in_bounds = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1).cpu().numpy()
-        self._note(stage.name, "the stored input leaves the bounds of the data", ids[~in_bounds])
+        in_bounds = ((x >= low - domain.slack) & (x <= high + domain.slack)).flatten(1).all(1)
         levels = (units * torch.as_tensor(plan.levels, device=x.device)).float()
         level = level_of(size(plan.distance, x, x0), levels, plan.distance, domain).cpu().numpy()
-        self._note(stage.name, f"the stored input is farther than eps in {plan.distance.name}", ids[level == levels.shape[1]])
-
         answers = self._answer(x, stage.eot)
         y = torch.as_tensor(records.label, device=x.device).long()
         target = None if plan.targeting is None else np.ma.getdata(records.target)
@@ -415,14 +411,13 @@ class RepeatedAudit(ModelAudit):
         margins = torch.stack([criterion.margin(logits, y, x) for logits in answers.looks])
         slack = (losses.rounding(answers.logits, y) + answers.chance(margins)).cpu().numpy()
         margin = criterion.margin(answers.logits, y, x).cpu().numpy()
-        self._note(stage.name, "the stored input is no success", ids[margin < -slack])
         eps = torch.as_tensor(np.ma.getdata(records.broken) * records.unit, dtype=torch.float32, device=x.device)
         limit = eps + tolerance(eps, plan.distance, domain)
         quantised = torch.as_tensor(np.ma.filled(records.quantised_within, False), device=x.device)
         rounded = torch.where(per_sample(quantised, x), quantise(x, x0, limit, plan.distance, domain), domain.round(x))
         is_rough = plan.request.precision != "float32" or self.is_random
         confidence = losses.decision(answers.logits)[0].cpu().numpy()
-        holds = {
+        columns = {
             name: np.isclose(getattr(records, name), getattr(norms, name)(x - x0).cpu().numpy(), rtol=1e-4, atol=domain.slack)
             for name in SIZES
         } | {
@@ -433,8 +428,13 @@ class RepeatedAudit(ModelAudit):
             "quantised_pred": self._answer(rounded, stage.eot).names(np.ma.filled(records.quantised_pred, 0)),
             "quantised_within": (size(plan.distance, rounded, x0) <= limit).cpu().numpy() == quantised.cpu().numpy(),
         }
-        for name, is_true in holds.items():
-            self._note(stage.name, f"column {name} is not what the stored input shows", ids[~np.ma.filled(is_true, False)])
+        conditions = {
+            "the stored input leaves the bounds of the data": in_bounds.cpu().numpy(),
+            f"the stored input is farther than eps in {plan.distance.name}": level < levels.shape[1],
+            "the stored input is no success": margin >= -slack,
+        } | {f"column {name} is not what the stored input shows": is_true for name, is_true in columns.items()}
+        for description, is_true in conditions.items():
+            self._note(stage.name, description, ids[~np.ma.filled(is_true, False)])
 
     def _answer(self, x: Tensor, eot: int) -> Answers:
         return Answers(self.audited, x, eot, max(eot, LOOKS) if self.is_random else eot)

@@ -10,14 +10,11 @@ from brinell.studies.verification.differences import Difference
 
 
 class Status(StrEnum):
-    """The result of a verification, with the exit code of the command."""
+    """The result of a verification."""
 
     PROVED = "proved"
-    """Exit code 0: everything that is not a claim was recomputed, and drawn samples were repeated."""
     REFUSED = "refused"
-    """Exit code 1: something in the folder is false."""
     CONSISTENT = "consistent"
-    """Exit code 4: the files agree with each other, but nothing was repeated."""
 
 
 ENDINGS = {
@@ -25,6 +22,7 @@ ENDINGS = {
     Status.REFUSED: (1, "Refused: something in the folder is false"),
     Status.CONSISTENT: (4, "The files agree with each other; nothing more is proved"),
 }
+"""The exit code of the command, and its first sentence."""
 
 
 class VerifyResult(ReportedResult):
