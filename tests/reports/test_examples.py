@@ -117,7 +117,10 @@ def test_masks_by_hand():
     assert shown.draw_mask(PLACEMENT, np.zeros(4), COLOURS, 0.0, 1.0) is None
     spans = Placement.on({"shape": (10,), "patch": (2,), "stride": (2,)}, (fog,))
     markup = shown.draw_mask(spans, np.arange(10.0)[None], COLOURS, 0.0, 1.0)
-    assert re.findall(r'<rect x="(.*?)" y="0" width="(.*?)".*?<title>(.*?)<', markup) == [("36.0", "36.0", "fog, severity 5")]
+    (start, width, text) = re.search(r'<rect fill="rgb.*?x="(.*?)" y=".*?" width="(.*?)".*?<title>(.*?)<', markup).groups()
+    left, right = map(float, re.search(r'class="axis" x1="(.*?)" x2="(.*?)"', markup).groups())
+    step = (right - left) / 9
+    assert text == "fog, severity 5" and np.allclose([float(start), float(width)], [left + 1.5 * step, 2 * step], atol=0.1)
 
 
 def test_what_a_mask_costs():

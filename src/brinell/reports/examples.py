@@ -10,27 +10,24 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from PIL import Image
 
 from brinell.analysis.masks import Placement, placements_of
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Records, has_broken
 from brinell.reports import traces
-from brinell.reports.figures import Frame, polyline, svg
-from brinell.reports.film import film, most_changed, thumbnail, weight
+from brinell.reports.film import film, frames_to_show, thumbnail
 from brinell.reports.numbers import JOINED_DASH, NBSP, counted, distance, percent, short, whole
-from brinell.reports.pictures import THUMBNAIL, amplification, picture
+from brinell.reports.pictures import amplification, picture
 from brinell.reports.values import Example, Picture
 from brinell.store.rows import take
 from brinell.store.run import Run
 
 COLUMNS = 5
 """Columns of a vector that are listed."""
-PER_MODEL, IN_ALL = 12, 36
-"""Examples at most, of each model and of all models on a page."""
-PIXEL_BYTES = 1_000_000
-"""Raw bytes of all pictures on the page, about; perturbations do not compress."""
+PER_MODEL, OF_LARGE, IN_ALL = 12, 6, 36
+"""Examples at most, of each model, of one with inputs of more than 64 x 64 places, and of all models on a page."""
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
 """Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
 FADED = 0.45
@@ -61,10 +58,8 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
         models: how many models share the page.
     """
     shape = run.manifest["data"]["domain"]["shape"]
-    pixels = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
-    pixels = weight(tuple(shape)) if len(shape) == 4 else pixels
-    room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // pixels) // max(models, 1), 3))
-    room -= room % 3  # full rows where the page is wide
+    most = OF_LARGE if len(shape) > 2 and shape[-2] * shape[-1] > 64 * 64 else PER_MODEL
+    room = min(most, max(IN_ALL // models, 3)) // 3 * 3  # full rows where the page is wide
     clean, closest = run.clean(), _closest(records, model, str(run.manifest["distance"]))
     records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
     rows = _choose(records, room)
@@ -165,7 +160,7 @@ def _pictures(
     }
     texts = (captions[0], "perturbation" + (f" ×{NBSP}{whole(factor)}" if factor != 1 else ""), captions[1])
     if kind == "video":
-        frames = most_changed(clean, x)  # the same of each view
+        frames = frames_to_show(np.square(delta).sum((0, 2, 3)))  # the same of each view
         markups = [
             film(array, low, high, title=name, frames=frames, clean=clean if array is x else None)
             for name, array in views_of.items()
@@ -215,19 +210,34 @@ def _mask(
         parts.append(f"{counted(int(queries), 'query', 'queries')} to the first success")
     domain = run.manifest["data"]["domain"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
-    return draw_mask(placement, np.asarray(clean, np.float64), colours, low, high), legend, "; ".join(parts)
+    sampling = run.manifest["data"].get("sampling")
+    return draw_mask(placement, np.asarray(clean, np.float64), colours, low, high, sampling), legend, "; ".join(parts)
 
 
 def draw_mask(
-    placement: Placement, clean: Array, colours: Mapping[str, tuple[int, int, int]], low: float, high: float
+    placement: Placement,
+    clean: Array,
+    colours: Mapping[str, tuple[int, int, int]],
+    low: float,
+    high: float,
+    sampling: Mapping[str, Any] | None = None,
 ) -> Markup | None:
     """Distortions over the faded clean input, with values from `low` to `high`; None for vectors, whose columns are named."""
     mask = placement.mask()
     if clean.ndim == 1:
         return None
-    if mask.ndim == 1:
-        return _draw_spans(placement, clean, mask, colours)
     title = f"where distortions are placed, {counted(len(placement.standing), 'patch', 'patches')}"
+    if mask.ndim == 1:
+        marks = [
+            traces.Mark(
+                *ends,
+                f'fill="rgb{colours[standing.distortion]}" fill-opacity="{_density(standing.severity) / 2:.2f}"',
+                f"{standing.distortion}, severity {standing.severity}",
+            )
+            for index, standing in enumerate(placement.standing)
+            for ends in traces.stretches(mask == index)
+        ]
+        return traces.draw_signal([("s0", clean)], marks, sampling, title=title)
     if mask.ndim == 3:  # of a video the frame that bears most
         frame = int((mask >= 0).sum((1, 2)).argmax())
         mask, clean, title = mask[frame], clean[:, frame], f"{title}, frame {frame + 1}"
@@ -241,22 +251,3 @@ def draw_mask(
 
 def _density(severity: int) -> float:
     return DENSITY[min(max(severity, 1), len(DENSITY)) - 1]
-
-
-def _draw_spans(placement: Placement, clean: Array, mask: Array, colours: Mapping[str, tuple[int, int, int]]) -> Markup:
-    """Signals: the first channel of the clean input, with what is placed on it as shaded spans."""
-    frame = Frame(width=180, height=90, left_edge=0, bottom=4, top=4, right=0)
-    line = clean.reshape(-1, clean.shape[-1])[0]
-    ends = np.flatnonzero(np.diff(mask)) + 1
-    parts = []
-    for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
-        if mask[start] >= 0:
-            standing = placement.standing[int(mask[start])]
-            x, wide = frame.x(start / len(mask)), frame.x((stop - start) / len(mask))
-            tip = f"{standing.distortion}, severity {standing.severity}"
-            parts.append(
-                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{frame.height}" fill="rgb{colours[standing.distortion]}" '
-                f'fill-opacity="{_density(standing.severity) / 2:.2f}"><title>{escape(tip)}</title></rect>'
-            )
-    parts.append(polyline(frame, "s0", line.tolist(), float(line.min()), float(line.max())))
-    return svg(frame, f"where distortions are placed, {counted(len(placement.standing), 'patch', 'patches')}", parts, "trace")

@@ -5,8 +5,8 @@ every mark can carry its exact figures as a tooltip, and nothing has to be impor
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -45,10 +45,6 @@ class Frame:
     def text_width(self, text: str) -> float:
         """Width that a text has in a wide font."""
         return LETTER * self.font * len(text)
-
-    def with_levels(self, texts: Iterable[str]) -> "Frame":
-        """The frame with room for these texts to the left of its axis, in a wide font."""
-        return replace(self, left_edge=max(self.left_edge, math.ceil(max(map(self.text_width, texts), default=0) + GAP)))
 
 
 COLOURS = 5
@@ -134,16 +130,6 @@ def _line(frame: Frame, series: Series, style: int, points: Sequence[tuple[float
         tip = f"{series.name}, {text}: {full_text(value)}"
         parts.append(mark(style, x, frame.y(_value(value) or 0.0), radius, tip))
     return "".join(parts)
-
-
-def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:
-    """Values over their index as a line; `low` is the lower edge of the frame, `high` the upper."""
-    span, sampled = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]
-    points = [
-        f"{frame.x(i / max(len(sampled) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
-        for i, v in enumerate(sampled)
-    ]
-    return f'<polyline class="line {style}" points="{" ".join(points)}"/>'
 
 
 def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:

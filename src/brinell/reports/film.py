@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,11 +20,10 @@ VISIBLE = 0.02
 """A place counts as touched where it changes by more than this share of the range."""
 
 
-def most_changed(clean: Array, adversarial: Array) -> list[int]:
-    """Numbers of the frames to show: of each quarter the one that changed most, or its first where nothing did."""
-    change = np.square(np.asarray(adversarial, np.float64) - clean).sum((0, 2, 3))
-    parts = np.array_split(np.arange(len(change)), min(STRIP_FRAMES, len(change)))
-    return [int(part[change[part].argmax()]) for part in parts]
+def frames_to_show(weight: Array) -> list[int]:
+    """Of each quarter of the frames (T,) the one that weighs most, or its first where all weigh the same."""
+    parts = np.array_split(np.arange(len(weight)), min(STRIP_FRAMES, len(weight)))
+    return [int(part[weight[part].argmax()]) for part in parts]
 
 
 def thumbnail(image: Image.Image, side: int, title: str) -> Markup:
@@ -52,7 +50,7 @@ def film(
     """
     pixels = _pixels(array, low, high)
     changed = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
-    numbers = frames or most_changed(array, array)
+    numbers = frames or frames_to_show(np.zeros(len(pixels)))
     stills = [_frame(pixels[number], None if changed is None else changed[number]) for number in numbers]
     strip = side_by_side(stills)
     words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
@@ -76,11 +74,6 @@ def boundary(region: Array) -> Array:
     return np.asarray(region & ~(around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]))
 
 
-def weight(shape: tuple[int, ...]) -> int:
-    """About how many bytes the three strips of an example put on the page: half of their pixels."""
-    return 3 * STRIP_FRAMES * 3 * math.prod(min(side, SIDE) for side in shape[-2:]) // 2
-
-
 def _pixels(array: Array, low: float, high: float) -> Array:
     """(T, H, W, 3) uint8. A video without exactly three channels is shown by their mean."""
     levels = np.clip((np.asarray(array, np.float64) - low) / ((high - low) or 1.0), 0, 1) * 255
@@ -91,20 +84,15 @@ def _pixels(array: Array, low: float, high: float) -> Array:
 
 def _frame(pixels: Array, changed: Array | None) -> Image.Image:
     """One frame at its size on the page, with a line of one pixel within the edge of what is touched."""
-    image = _sized(pixels)
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    if max(image.size) > SIDE:
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     if changed is None or not changed.any():
         return image
     mask = np.asarray(Image.fromarray(changed.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
     marked = np.array(image)
     marked[boundary(mask)] = MARK
     return Image.fromarray(marked)
-
-
-def _sized(pixels: Array) -> Image.Image:
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    if max(image.size) > SIDE:
-        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    return image
 
 
 def png(image: Image.Image) -> str:

@@ -23,11 +23,7 @@ SHADES = 10
 
 
 def write(folder: Path, report: Report) -> Path:
-    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of the page.
-
-    Raises:
-        StoppedError: the folder cannot be written.
-    """
+    """Write `tables/*.csv` and `report.html`, which links to its neighbours; returns the path of the page."""
     for name, text in csv_files(report).items():
         write_text(folder / "tables" / name, text)
     write_text(folder / PAGE, page(replace(report, links=[*report.links, *neighbours(folder)])))
@@ -43,11 +39,7 @@ def neighbours(folder: Path) -> list[Link]:
 
 
 def page(report: Report) -> str:
-    """The page of a report.
-
-    Raises:
-        LookupError: the report lacks what the page shows.
-    """
+    """The page of a report."""
     figure = next((block for block in report.blocks if isinstance(block, Curve)), None)
     blocks = [block for block in report.blocks if block is not figure and not (isinstance(block, Table) and not block.page)]
     return render("page.html", report=report, figure=figure, blocks=blocks)

@@ -5,8 +5,8 @@ from markupsafe import Markup
 from PIL import Image
 
 from brinell.core.record import Array
-from brinell.reports.figures import Frame, polyline, svg
 from brinell.reports.film import film, thumbnail
+from brinell.reports.traces import draw_signal
 
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""
@@ -32,10 +32,7 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
         return film(array, low, high, title=title)
     if array.ndim == 3:
         return _image(array, low, high, title)
-    lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
-    frame = Frame(width=180, height=90, left_edge=4, bottom=4, top=4, right=4)
-    parts = [polyline(frame, f"s{i}", line.tolist(), low, high) for i, line in enumerate(lines)]
-    return svg(frame, title, parts, "trace")
+    return draw_signal([("s0", np.atleast_2d(array))], [], None, title=title)
 
 
 def _image(array: Array, low: float, high: float, title: str) -> Markup:

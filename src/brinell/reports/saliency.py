@@ -12,9 +12,8 @@ from PIL import Image
 
 from brinell.analysis.saliency import largest
 from brinell.core.record import Array
-from brinell.reports.figures import Frame, svg
-from brinell.reports.film import boundary, side_by_side, thumbnail
-from brinell.reports.traces import Axes, stretches
+from brinell.reports.film import boundary, frames_to_show, side_by_side, thumbnail
+from brinell.reports.traces import Mark, draw_signal, stretches
 
 SIDE = 224
 """Longest side of a picture in pixels."""
@@ -24,8 +23,6 @@ HEAT = np.array([230.0, 80.0, 0.0])
 """Colour of important places, as RGB."""
 OUTLINE, OBJECT = (0, 0, 0), (0, 200, 120)
 """Colours of the lines around the most important places, and around the object."""
-FRAMES = 4
-"""Number of frames of a video on the page: the most important frame of each quarter."""
 COLUMNS = 8
 """Largest number of columns of a vector on the page."""
 
@@ -89,10 +86,9 @@ def _draw_image(levels: Array, shade: Array | None, mask: Array, object_: Array 
 
 def _draw_frames(levels: Array, shade: Array, mask: Array, object_: Array | None) -> Image.Image:
     """Draw frames of a video (C, T, H, W) side by side: the most important frame of each quarter."""
-    parts = np.array_split(np.arange(shade.shape[0]), min(FRAMES, shade.shape[0]))
-    indices = [int(part[shade[part].sum((1, 2)).argmax()]) for part in parts]
     frames = [
-        _draw_image(levels[:, index], shade[index], mask[index], None if object_ is None else object_[index]) for index in indices
+        _draw_image(levels[:, index], shade[index], mask[index], None if object_ is None else object_[index])
+        for index in frames_to_show(shade.sum((1, 2)))
     ]
     return side_by_side(frames)
 
@@ -101,35 +97,15 @@ def _draw_signal(
     x: Array, shade: Array, mask: Array, object_: Array | None, sampling: Mapping[str, Any] | None, title: str
 ) -> Markup:
     """Draw the first channels of a signal (C, T) with shaded important places. Bars mark the mask below and the object above."""
-    axes, length = Axes.of(sampling), x.shape[-1]
-    lanes = x[:3]
-    frame = Frame(width=330, height=36 + 64 * len(lanes), left_edge=6, bottom=24, top=12, right=6)
-    parts = []
-    for first, last in stretches(shade > 0.02):
-        for index in range(first, last):
-            start, width = frame.x(index / length), frame.x(1 / length) - frame.x(0)
-            parts.append(
-                f'<rect x="{start:.1f}" y="{frame.top}" width="{width + 0.3:.2f}" height="{frame.y(0) - frame.top:.1f}" '
-                f'fill="rgb({int(HEAT[0])},{int(HEAT[1])},{int(HEAT[2])})" fill-opacity="{0.6 * shade[index]:.2f}"/>'
-            )
-    for region, y, colour in ((mask, frame.y(0) + 1, OUTLINE), (object_, 4.0, OBJECT)):
-        for first, last in stretches(region) if region is not None else []:
-            start, width = frame.x(first / length), frame.x(last / length) - frame.x(first / length)
-            parts.append(f'<rect x="{start:.1f}" y="{y:.1f}" width="{width:.1f}" height="4" fill="rgb{colour}"/>')
-    low, high = float(lanes.min()), float(lanes.max())
-    height = (frame.y(0) - frame.top) / len(lanes)
-    for lane, line in enumerate(lanes):
-        share = (line - low) / ((high - low) or 1.0)
-        points = " ".join(
-            f"{frame.x((index + 0.5) / length):.1f},{frame.top + height * (lane + 0.95 - 0.9 * value):.1f}"
-            for index, value in enumerate(share.tolist())
-        )
-        parts.append(f'<polyline class="line s0" points="{points}"/>')
-    ends = (axes.time_of(0), axes.time_of(length - 1))
-    unit = " s" if axes.rate else ""
-    parts.append(f'<text x="{frame.x(0):.1f}" y="{frame.height - 4}">{ends[0]:.3g}{unit}</text>')
-    parts.append(f'<text class="end" x="{frame.x(1):.1f}" y="{frame.height - 4}">{ends[1]:.3g}{unit}</text>')
-    return svg(frame, title, parts, "trace")
+    tenths = np.ceil(10 * shade - 0.2)
+    marks = [
+        Mark(first, last, f'fill="rgb{tuple(HEAT.astype(int).tolist())}" fill-opacity="{0.06 * tenth:.2f}"')
+        for tenth in range(1, 11)
+        for first, last in stretches(tenths == tenth)
+    ]
+    for region, bar, colour in ((mask, "below", OUTLINE), (object_, "above", OBJECT)):
+        marks += [Mark(*ends, f'fill="rgb{colour}"', bar=bar) for ends in stretches(region)] if region is not None else []  # type: ignore[arg-type]
+    return draw_signal([("s0", x)], marks, sampling, title=title)
 
 
 def _list_columns(values: Array, domain: Mapping[str, Any], title: str) -> Markup:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -18,6 +18,8 @@ WIDTH, LANE, TALL, TOP, BELOW = 330, 66, 132, 20, 42
 """Width of a figure, heights of a lane of several channels and of a single one, room above for the unit, below for the axis."""
 POINTS = 240
 """Points of a line at most. Of longer signals the lowest and the highest value of each stretch are drawn: no peak is lost."""
+BAR = 4
+"""Height of a bar at the edge of a lane."""
 ROUNDING = 1e-6
 """Share of the largest value by which float32 may have moved one."""
 
@@ -75,67 +77,89 @@ def describe_change(clean: Array, adversarial: Array, sampling: Mapping[str, Any
     return f"{percent(sum(last - first for first, last in touched) / length, 0)} of {duration}{places}"
 
 
+class Mark(NamedTuple):
+    """A marked stretch [first, last) of a signal."""
+
+    first: int
+    last: int
+    look: str
+    """Attributes of its rectangle."""
+    tip: str = ""
+    """What it says when it is pointed at."""
+    bar: Literal["", "above", "below"] = ""
+    """Drawn as a bar at an edge of the lanes and not over their whole height."""
+
+
 def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
     """An adversarial signal (C, T) over the clean one.
 
     `sampling` holds rate, unit, start and leads where the data has them.
     """
-    return _figure(clean, adversarial, [("ref", clean), ("s0", adversarial)], sampling, title)
+    marks = _touched(clean, adversarial, sampling)
+    return draw_signal([("ref", clean), ("s0", adversarial)], marks, sampling, title=title)
 
 
 def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
     """The difference of two signals on its own scale; arguments as for `overlay`."""
     change = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
-    return _figure(clean, adversarial, [("s1", change)], sampling, title)
+    return draw_signal([("s1", change)], _touched(clean, adversarial, sampling), sampling, title=title)
 
 
-def _figure(
-    clean: Array, adversarial: Array, lines: Sequence[tuple[str, Array]], sampling: Mapping[str, Any] | None, title: str
+def _touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> list[Mark]:
+    axes, marks = Axes.of(sampling), []
+    for first, last in segments(clean, adversarial):
+        tip = f"touched from {axes.time_of(first):.3g} to {axes.time_of(last - 1):.3g}{' s' if axes.rate else ''}"
+        marks.append(Mark(first, last, 'class="touched"', tip))
+    return marks
+
+
+def draw_signal(
+    lines: Sequence[tuple[str, Array]], marks: Sequence[Mark], sampling: Mapping[str, Any] | None, *, title: str
 ) -> Markup:
-    """Signals as lines in lanes, one for each of the channels that change most."""
-    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
-    axes = Axes.of(sampling)
-    channels = np.sort(np.argsort(-np.abs(adversarial - clean).sum(1), kind="stable")[:LANES])
-    height = TALL if len(channels) == 1 else LANE
-    if len(lines) == 1:
-        height = height * 3 // 5
-    values = np.stack([line[channels] for _, line in lines])
-    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
-    margin = 0.06 * (high - low) or 0.5
-    low, high = low - margin, high + margin
-    total_height = TOP + len(channels) * height + BELOW - 11
+    """One or two signals, each a style and values (C, T), in lanes: the channels in which they differ most, or are largest."""
+    axes, (channels, length) = Axes.of(sampling), lines[0][1].shape
+    first, last = np.asarray(lines[0][1], np.float64), np.asarray(lines[-1][1], np.float64)
+    weight = np.abs(last - first * (len(lines) > 1)).sum(1)
+    shown = np.sort(np.argsort(-weight, kind="stable")[:LANES])
+    height = TALL if len(shown) == 1 else LANE
+    values = np.stack([np.asarray(line, np.float64)[shown] for _, line in lines])
+    least, most = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    margin = 0.06 * (most - least) or 0.5
+    least, most = least - margin, most + margin
+    total_height = TOP + len(shown) * height + BELOW - 11
     size = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=0, right=8, font=SMALL_FONT)
-    marks = [((value - low) / (high - low), _written(value)) for value in _ticks(low, high, max(2, round((height - 11) / 30)))]
-    size = size.with_levels([axes.unit, *(text for _, text in marks)])
+    ticks = _ticks(least, most, max(2, round((height - 11) / 30)))
+    scale = [((value - least) / (most - least), _written(value)) for value in ticks]
+    widest = max(size.text_width(text) for text in (axes.unit, *(text for _, text in scale)))
+    size = replace(size, left_edge=max(size.left_edge, math.ceil(widest + GAP)))
     parts: list[str] = []
-    touched = segments(clean, adversarial)
-    for lane, channel in enumerate(channels.tolist()):
+    for lane, channel in enumerate(shown.tolist()):
         top = TOP + lane * height
         frame = replace(size, top=top, bottom=total_height - top - height + 11)
-        parts += _marks(frame, touched, clean.shape[1], axes)
-        parts.append(levels(frame, marks))
+        parts += _marks(frame, marks, length)
+        parts.append(levels(frame, scale))
         if lane == 0 and axes.unit:
             place = f'x="{frame.left_edge - GAP}" y="{frame.y(1) - 8:.1f}"'
             parts.append(f'<text class="end label" {place}>{escape(axes.unit)}</text>')
-        parts += [
-            f'<polyline class="line {style}" points="{_points(frame, line[channel], low, high)}"/>' for style, line in lines
-        ]
-        if clean.shape[0] > 1:
+        for (style, _), of_line in zip(lines, values, strict=True):
+            parts.append(f'<polyline class="line {style}" points="{_points(frame, of_line[lane], least, most)}"/>')
+        if channels > 1:
             parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{top + 9}">{escape(axes.lead(channel))}</text>')
-    parts += _seconds(frame, clean.shape[1], axes)
+    parts += _seconds(frame, length, axes)
     return svg(size, title, parts, "signal")
 
 
-def _marks(frame: Frame, touched: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
+def _marks(frame: Frame, marks: Sequence[Mark], length: int) -> list[str]:
     parts = []
-    for first, last in touched:
+    for mark in marks:
         # A value stands in the middle of the room that is marked for it; the outermost have half of it.
-        start, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (first, last))
+        start, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (mark.first, mark.last))
         x, width = frame.x(start), max(frame.x(right) - frame.x(start), 1.0)
-        unit = " s" if axes.rate else ""
-        tip = f"touched from {axes.time_of(first):.3g} to {axes.time_of(last - 1):.3g}{unit}"
-        place = f'x="{x:.1f}" y="{frame.y(1):.1f}" width="{width:.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
-        parts.append(f'<rect class="touched" {place}><title>{escape(tip)}</title></rect>')
+        y, height = frame.y(1), frame.y(0) - frame.y(1)
+        if mark.bar:
+            y, height = (frame.y(0) - BAR if mark.bar == "below" else y), BAR
+        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+        parts.append(f"<rect {mark.look} {place}>{Markup('<title>{}</title>').format(mark.tip) if mark.tip else ''}</rect>")
     return parts
 
 
