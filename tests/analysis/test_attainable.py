@@ -57,6 +57,6 @@ def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(subtests):
 
 def test_eight_groups_and_nine_methods():
     assert shortfall("method can be told from random", 9, "groups", 8, smallest_mean) == (
-        "With 8 groups no method can be told from random: 9 comparisons need at least 9. Take 9 or more."
+        "Too few groups (8): no method can be told from random. 9 comparisons need at least 9."
     )
     assert not shortfall("any", 9, "groups", 9, smallest_mean) and not shortfall("any", 0, "groups", 1, smallest_mean)

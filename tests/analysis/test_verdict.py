@@ -68,7 +68,7 @@ def test_a_check_that_does_not_count_is_not_missed(subtests):
 
 def test_checks_that_could_not_run_or_tell_are_counted():
     sentence, _ = judge(checks(not_run=[Code.ZERO, Code.MISMATCH]))
-    assert sentence == "Robust accuracy at 8/255 is at most 45.0 %: no check failed, but not all could run."
+    assert sentence == "Robust accuracy at 8/255 is at most 45.0 %: no check failed, but not all were made."
     sentence, _ = judge(checks(not_run=[Code.MISMATCH], reason=TOO_FEW), k=2, n=8, right=8)
     assert sentence == "Robust accuracy at 8/255 is at most 25.0 %: no check failed, but 8 samples are too few to tell."
 

@@ -125,7 +125,7 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     del arguments[second - 1 : second + 1]
     code, answer = ask(*arguments)
     assert code == 0
-    assert " not made: it takes an attack without gradients, such as square" in answer["caveat"]
+    assert "3 not made: for 2 of them it takes an attack without gradients, such as square" in answer["caveat"]
     states = {check["code"]: check["passed"] for check in answer["checks"]}
     assert set(states) == set(Code)
     assert states["zero-gradients"] is True and states["incomplete-optimisation"] is None

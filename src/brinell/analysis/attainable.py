@@ -33,7 +33,7 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
     if not comparisons or n >= needed:
         return ""
     count = "1 comparison needs" if comparisons == 1 else f"{comparisons} comparisons need"
-    return f"With {n} {unit} no {claim}: {count} at least {needed}. Take {needed} or more."
+    return f"Too few {unit} ({n}): no {claim}. {count} at least {needed}."
 
 
 def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:

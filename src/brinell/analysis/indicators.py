@@ -1,6 +1,6 @@
 """Checks of whether a robust accuracy may be too good to be true: those that the run kept, and those that its records allow."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -76,9 +76,8 @@ def summary(checks: Sequence[CheckResult]) -> str:
     if failed:
         parts.append(f"{len(failed)} failed ({join_codes([check.code for check in failed])})")
     if missing:
-        reasons = list(dict.fromkeys(check.reason for check in missing))
-        more = f", or for {len(reasons) - 1} other reason{'s' * (len(reasons) > 2)}" if reasons[1:] else ""
-        parts.append(f"{len(missing)} not made: {reasons[0]}{more}")
+        ((reason, count), *others) = Counter(check.reason for check in missing).most_common()
+        parts.append(f"{len(missing)} not made: {f'for {count} of them ' if others else ''}{reason}")
     return ", ".join(parts)
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brinell.analysis.average_precision import (
+    Interval,
     Matches,
     average_precision,
     class_precision,
@@ -127,11 +128,15 @@ class Pictures(ABC):
         return float(self.values(name, index, np.ones((1, len(index))))[0])
 
     def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
-        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none."""
+        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none.
+
+        Pictures that are all alike do not show how far others may differ: they give no interval.
+        """
         value, draws = self.value(name, index), self.values(name, index, self.weights)
         if less is not None:
             value, draws = value - self.value(name, less), draws - self.values(name, less, self.weights)
-        found = interval(value, draws if len(index) > 1 else draws[:0])
+        spread = len(index) > 1 and len(np.unique(draws[np.isfinite(draws)])) > 1
+        found = interval(value, draws) if spread else Interval(value, float("nan"), float("nan"))
         return {key: number if np.isfinite(number) else None for key, number in found._asdict().items()}
 
 

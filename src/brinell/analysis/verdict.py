@@ -134,7 +134,7 @@ def verdict(figures: Figures) -> str:
     if any(check.reason == TOO_FEW for check in missing):
         return f"{subject} is at most {figure}: no check failed, but {last.n} samples are too few to tell."
     if missing:
-        return f"{subject} is at most {figure}: no check failed, but not all could run."
+        return f"{subject} is at most {figure}: no check failed, but not all were made."
     if figures.weak:
         return f"{subject} is at most {figure}: all checks passed, but stronger attacks (--attack fast) may lower it."
     gain = "broke a sample" if last.k == clean.k else "found more"

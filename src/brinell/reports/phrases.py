@@ -89,12 +89,8 @@ def weakest_classes(model: ModelResult, index: int) -> str:
     if others in weak:
         doubt = " Chance may explain the order."
     else:
-        parts = [
-            f"{len(group)} of the other {others} may be as {word}"
-            for group, word in ((weak, "weak"), (strong, "strong"))
-            if group
-        ]
-        doubt = f" But {' and '.join(parts)}." if parts else ""
+        parts = [f"{len(group)} may be as {word}" for group, word in ((weak, "weak"), (strong, "strong")) if group]
+        doubt = f" But of the other {others}, {' and '.join(parts)}." if parts else ""
     return (
         f"At {text} the weakest {weakest} with {full_text(worst)}, the strongest {class_label(order[-1])} with {full_text(best)}."
         f"{doubt}"

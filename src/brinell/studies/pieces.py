@@ -13,6 +13,7 @@ from typing import Any
 
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.job import read_record
+from brinell.engine.live_progress import duration
 from brinell.store import parquet
 from brinell.store.files import write_atomically, write_text
 from brinell.store.folder import PARTS
@@ -50,11 +51,18 @@ class PieceMaker:
         return [parquet.load_rows(of, file) for file in files if file.exists()]
 
     def _make(self, pieces: Sequence[Piece], number: int) -> dict[str, Any]:
-        self._note(pieces[number].name)
+        self._note(f"{number + 1}/{len(pieces)} {pieces[number].name}{self._left(pieces, number)}")
         start = time.perf_counter()
         if (content := pieces[number].make()) is not None:
             parquet.write_table(self.folder / _rows_file(number), parquet.to_table(content))
         return {"seconds": time.perf_counter() - start}
+
+    def _left(self, pieces: Sequence[Piece], number: int) -> str:
+        """How long the pieces from this one on will take, where they are alike and some were made before."""
+        files = [self._record_file(_name(earlier)) for earlier in range(number)]
+        made = [read_record(file)["seconds"] for file in files if file.exists()]
+        alike = made and not any(piece.needs for piece in pieces)
+        return f", about {duration(sum(made) / len(made) * (len(pieces) - number))} left" if alike else ""
 
     def _make_by_workers(self, pool: Pool, pieces: Sequence[Piece]) -> None:
         """Submit each missing piece once what it needs is there, and write the files that come back."""

@@ -17,7 +17,13 @@ from brinell.store.folder import MANIFEST, PAGE
 
 
 class ReportedResult(Result):
-    """A result that answers by its report: printed, in a notebook, at a terminal and as a page."""
+    """A result that answers by its report: printed, in a notebook, at a terminal and as a page in its `folder`, if it has one.
+
+    A report writes FOLDER for its folder, since its page may be moved; a terminal names the folder.
+    """
+
+    page: ClassVar[str] = ""
+    """Name of the page in the folder; empty for a result without one."""
 
     @abstractmethod
     def report(self) -> Report:
@@ -30,13 +36,21 @@ class ReportedResult(Result):
         return notebook(self.report())
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it."""
-        yield from terminal.lines(self.report(), verbose=verbose)
+        """The report as a terminal shows it, and the path of the page."""
+        folder = str(getattr(self, "folder", "FOLDER")).rstrip("/")
+        yield from (line.replace("FOLDER", folder) for line in terminal.lines(self.report(), verbose=verbose))
+        if self.page:
+            yield f"page: {folder}/{self.page}"
+
+    def write(self) -> Path:
+        """Write the page and its tables into the folder; returns the path of the page."""
+        return html.write(Path(getattr(self, "folder")), self.report())  # noqa: B009  # results with a page have one
 
 
 class FolderResult(ReportedResult, ClaimingResult):
     """A result that is counted from the rows of a folder. A study names the classes of its request and facts."""
 
+    page = PAGE
     words: ClassVar[frozenset[str]] = frozenset({"seconds"})
     beside: ClassVar[tuple[str, ...]] = ()
     """Files of the folder that its manifest does not list: those that change after the folder is finished, such as answers of
@@ -58,15 +72,6 @@ class FolderResult(ReportedResult, ClaimingResult):
         """The manifest of the folder, for what only pictures and provenance need."""
         manifest: dict[str, Any] = bounded.json_of(Path(self.folder) / MANIFEST)
         return manifest
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page.
-
-        A report writes FOLDER for its folder, since its page may be moved; a terminal names the folder.
-        """
-        for line in super().lines(verbose=verbose):
-            yield line.replace("FOLDER", self.folder)
-        yield f"page: {self.folder}/{PAGE}"
 
     def write(self) -> Path:
         """Write the page and its tables into the folder."""

@@ -166,8 +166,7 @@ def test_a_few_groups_allow_no_interval(files, tmp_path, subtests):
             for method in result.methods:
                 assert all(getattr(method, name) is None or getattr(method, name).low is None for name in MEASURES)
                 assert not method.faithful
-            noun = "group" if groups == 1 else "groups"
-            assert f"Only {groups} {noun} of related samples: how far the means hold" in " ".join(said(result))
+            assert f"Too few groups of related samples ({groups}): no method can be told" in " ".join(said(result))
 
 
 def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):

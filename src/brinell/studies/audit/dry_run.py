@@ -1,12 +1,12 @@
 """A dry run of an audit: the plan, what it costs at most, and how long that takes at the pace of a few passes."""
 
 import time
+from collections.abc import Iterator
 
 from brinell.analysis.folder_result import Result
-from brinell.engine.cascade import Stage
 from brinell.engine.group_attack import predict
 from brinell.engine.plan import ModelSource, Plan
-from brinell.reports.numbers import counted, listed, seconds, whole
+from brinell.reports.numbers import counted, distance, listed, seconds, whole
 from brinell.reports.values import Note, Report, Seconds, Table
 from brinell.studies.result import ReportedResult
 
@@ -21,10 +21,8 @@ class PlannedCell(Result):
 
     model: str
     """Name of the model."""
-    stage: str
-    """The attack with its exact settings, as it was asked for."""
-    short: str
-    """Its name for people."""
+    attack: str
+    """Name of the attack."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
@@ -68,18 +66,20 @@ class PlanResult(ReportedResult):
             if waiting := sum(cell.waits and not cell.skipped for cell in cells):
                 notes.append(Note("waits", "warn", f"{model}: {counted(waiting, 'more stage')} may follow on an alarm."))
             for reason in dict.fromkeys(cell.skipped for cell in cells if cell.skipped and not cell.waits):
-                names = listed([cell.short for cell in cells if cell.skipped == reason and not cell.waits])
+                names = listed([cell.attack for cell in cells if cell.skipped == reason and not cell.waits])
                 notes.append(Note("skipped", "warn", f"{model}: left out {names}: {reason}."))
         return Report(
             verb="audit",
             title=f"The plan on {self.data}",
-            subject=f"{self.n} of {counted(self.total, 'sample')}, {self.norm}, eps {', '.join(self.eps)}, {self.attacks}",
+            subject=f"{self.n} of {counted(self.total, 'sample')}; {distance(self.norm)} {', '.join(self.eps)}; {self.attacks}",
             sentences=[*sentences, "Attacks stop on broken samples, so a run costs less. Leave out --dry-run to run it."],
             blocks=[
                 Table(
                     title="Passes and time at most",
                     columns=["model", "attack", "passes", "time"],
-                    rows=[(c.model, c.short, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs],
+                    rows=[
+                        (c.model, c.attack, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs
+                    ],
                     terminal=True,
                 )
             ],
@@ -89,7 +89,6 @@ class PlanResult(ReportedResult):
 
 def estimate_plan(plan: Plan) -> PlanResult:
     """The plan and its cost."""
-    paces = {source.name: _pace(plan, source) for source in plan.models}
     return PlanResult(
         data=plan.dataset.name,
         attacks=plan.attacks_title,
@@ -97,32 +96,28 @@ def estimate_plan(plan: Plan) -> PlanResult:
         total=len(plan.dataset),
         norm=plan.distance.name,
         eps=plan.budgets.texts,
-        cells=tuple(_cell(plan, source, stage, paces[source.name]) for source in plan.models for stage in plan.stages),
+        cells=tuple(cell for source in plan.models for cell in _cells(plan, source)),
     )
 
 
-def _pace(plan: Plan, source: ModelSource) -> float | None:
-    """Seconds of a forward evaluation; None for a model on another machine."""
-    model = source.open()
-    if model.info.server is not None:
-        return None
-    with model.info.session(plan.device):
-        x = plan.dataset.load(plan.ids[:PASSES].tolist()).to(plan.device)
-        predict(model, x, plan.request.batch_size)
-        start = time.perf_counter()
-        predict(model, x, plan.request.batch_size)
-        return (time.perf_counter() - start) / max(1, len(x))
-
-
-def _cell(plan: Plan, source: ModelSource, stage: Stage, pace: float | None) -> PlannedCell:
-    forwards, backwards = plan.cost(source, stage)
-    return PlannedCell(
-        model=source.name,
-        stage=stage.name,
-        short=stage.short,
-        forwards_at_most=forwards,
-        backwards_at_most=backwards,
-        seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),
-        waits=stage.waits,
-        skipped=source.skipped.get(stage.name),
-    )
+def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
+    """The attacks on a model, at the pace of its answers to some samples, of which one on another machine is asked for none."""
+    model, pace = source.open(), None
+    if model.info.server is None:
+        with model.info.session(plan.device):
+            x = plan.dataset.load(plan.ids[:PASSES].tolist()).to(plan.device)
+            predict(model, x, plan.request.batch_size)
+            start = time.perf_counter()
+            predict(model, x, plan.request.batch_size)
+            pace = (time.perf_counter() - start) / max(1, len(x))
+    for stage in plan.stages:
+        forwards, backwards = plan.cost(source, stage)
+        yield PlannedCell(
+            model=source.name,
+            attack=stage.short,
+            forwards_at_most=forwards,
+            backwards_at_most=backwards,
+            seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),
+            waits=stage.waits,
+            skipped=source.skipped.get(stage.name),
+        )

@@ -9,7 +9,7 @@ import numpy as np
 
 from brinell.analysis.curve import Grid, grid, worst_case
 from brinell.analysis.indicators import summary
-from brinell.analysis.results import AuditResult, ClassResult, ModelResult, Rate
+from brinell.analysis.results import AuditResult, ClassResult, ModelResult
 from brinell.analysis.robust_accuracy import mean, minus
 from brinell.analysis.standing import Standing, standing
 from brinell.core.checks import Code
@@ -211,15 +211,21 @@ class AuditReport:
 
     def curve(self) -> v.Curve:
         """Rates over the budgets, from the clean inputs; of a certified model with what is proven below."""
-        first, models = self.first, self.models
-        series = [v.Series(name=model.model, points=_points(model), band=len(models) < 4) for model in models]
-        if first.certified is not None:
-            start = [] if first.eps[0] == 0 else [(0.0, first.clean_accuracy)]
-            proven = v.Series(name="proven", points=[*start, *((rate.eps, rate) for rate in first.certified)])
-            series = [replace(series[0], name="attacked"), proven]
-        title = f"{capital(self.quantity)} over eps, with 95 % intervals"
-        axis = f"budget eps ({distance(first.distance)})"
-        return v.Curve(title=title, series=series, ticks=_ticks(first), axis=axis, fill=first.certified is not None)
+        first, proven = self.first, self.first.certified
+        names = ["attacked"] if proven else [model.model for model in self.models]
+        lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.models]
+        if proven:
+            names, lines = [*names, "proven"], [*lines, (first.clean_accuracy, proven)]
+        return v.Curve(
+            title=f"{capital(self.quantity)} over eps, with 95 % intervals",
+            series=[
+                v.Series(name=name, points=[(0.0, clean), *((rates[i].eps, rates[i]) for i in self.above)], band=len(names) < 4)
+                for name, (clean, rates) in zip(names, lines, strict=True)
+            ],
+            ticks=[(0.0, "0"), *((first.eps[i], text) for i, text in zip(self.above, self.texts, strict=True))],
+            axis=f"budget eps ({distance(first.distance)})",
+            fill=proven is not None,
+        )
 
     def models_table(self) -> v.Table:
         """Rates, place, where half is lost and checks of each model."""
@@ -285,7 +291,11 @@ class AuditReport:
         for number, model in enumerate(models):
             for c in model.per_class:
                 by_class.setdefault(c.class_, {})[number] = c
-        order = sorted(by_class, key=lambda index: _weakness([c.robust[self.at] for c in by_class[index].values()], index))
+        means = {
+            index: [mean([getattr(c.robust[self.at], end) for c in entries.values()]) for end in ("value", "high")]
+            for index, entries in by_class.items()
+        }
+        order = sorted(by_class, key=lambda index: (*(2.0 if end is None else end for end in means[index]), index))
         ends = order if len(order) <= MOST_CLASSES else [*order[:WEAKEST], *order[-STRONGEST:]]
         text = f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at {first.eps_text[self.at]} first."
         if ends is not order:
@@ -374,20 +384,3 @@ class AuditReport:
         return v.Table(
             title="Checks for a figure that is too good", columns=columns, rows=rows, name="checks", text=text, folded=True
         )
-
-
-def _points(model: ModelResult) -> list[tuple[float, Rate]]:
-    """Rates from eps 0 on: the clean accuracy is that at 0."""
-    rates = model.robust_accuracy if model.eps[0] == 0 else [model.clean_accuracy, *model.robust_accuracy]
-    return [(rate.eps, rate) for rate in rates]
-
-
-def _ticks(model: ModelResult) -> list[tuple[float, str]]:
-    ticks = list(zip(model.eps, model.eps_text, strict=True))
-    return ticks if model.eps[0] == 0 else [(0.0, "0"), *ticks]
-
-
-def _weakness(rates: Sequence[Rate], index: int) -> tuple[float, float, int]:
-    """Sort key of a class by its rates, one a model: the weakest first, those without a rate last."""
-    value, high = (mean([getattr(rate, end) for rate in rates]) for end in ("value", "high"))
-    return (2.0 if value is None else value, 2.0 if high is None else high, index)

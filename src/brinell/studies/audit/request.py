@@ -16,9 +16,6 @@ class AuditOptions(BaseRequest):
     certify: bool = False
     """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
     JSON show both bounds."""
-    gate: tuple[str, ...] = ()
-    """A condition of brinell gate on the run, such as robust=0.4, worst-class=0.2, clean=0.9 or certified=0.2, at its largest
-    budget. The command ends with exit code 1 where one does not hold."""
     detector: tuple[Annotated[str, Names("detector")], ...] = ()
     """A detector, background, feature-squeezing, mahalanobis or file.py:Class: also measure how much of the robust accuracy comes
     from changes that it sees, and what attacks that know it leave, into the folder detectors of the run."""

@@ -1,22 +1,18 @@
 """What `brinell.audit` returns: the figures, and what a person at a prompt or in a notebook wants of them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
-from pydantic import PrivateAttr
 
 from brinell.analysis.curve import dense_table
-from brinell.analysis.gate import GateResult
 from brinell.analysis.results import AuditResult, ClassResult, Rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, has_broken
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
-from brinell.reports import html
 from brinell.reports.values import Code, Report
 from brinell.store import parquet
 from brinell.store.folder import PAGE
@@ -43,8 +39,8 @@ class StoredInputs(NamedTuple):
 class Audit(ReportedResult, AuditResult):
     """All figures of an audit, with ways to look at them and at what lies behind them."""
 
+    page = PAGE
     printed: ClassVar[dict[str, str]] = {"audit": "brinell.analysis.results:PrintedAudit", "plan": "dry_run:PlanResult"}
-    _gates: tuple[GateResult, ...] = PrivateAttr(())
 
     @classmethod
     def of(cls, figures: AuditResult) -> Self:
@@ -57,33 +53,6 @@ class Audit(ReportedResult, AuditResult):
         stages = [(f"stage {number}", Code(stage["name"])) for number, stage in enumerate(run.manifest["stages"], 1)]
         facts = (("repeat", Code("brinell audit FOLDER/run.toml")), *stages, *provenance(run.manifest))
         return replace(report(run, run.records(), self), request=run.manifest["request"], provenance=facts)
-
-    def write(self) -> Path:
-        """Write `tables/*.csv` and `report.html` into the run folder; returns the path of the page."""
-        return html.write(Path(self.folder), self.report())
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, the verdicts of gates, and the path of the page."""
-        for line in super().lines(verbose=verbose):
-            yield line.replace("FOLDER", self.folder)
-        for model, gate in zip(self.models, self._gates, strict=False):
-            yield from (f"{model.model}: {line}" if len(self.models) > 1 else line for line in gate.lines(verbose=verbose))
-        yield f"page: {self.folder.rstrip('/')}/{PAGE}"
-
-    def gated(self, gates: Sequence[GateResult]) -> Self:
-        """The same with the verdicts of a gate, one for each model."""
-        self._gates = tuple(gates)
-        return self
-
-    @property
-    def gates(self) -> tuple[GateResult, ...]:
-        """Verdicts on the conditions that the call set, one for each model; empty without conditions."""
-        return self._gates
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the command: 0 if all conditions hold, else 1."""
-        return int(not all(verdict.passed for verdict in self._gates))
 
     def robust(self, eps: Any = None, model: str | None = None) -> Rate:
         """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
@@ -101,15 +70,7 @@ class Audit(ReportedResult, AuditResult):
 
     def cautions(self) -> Sequence[str]:
         """Failed checks and warnings of a run, one line each."""
-        sentences: dict[str, None] = {}
-        for model in self.models:
-            warnings = {warning.code: warning.text for warning in model.warnings}
-            for check in model.checks:
-                if check.passed is False:
-                    sentences[f"{model.model}: {warnings.get(check.code, check.text)}"] = None
-            codes = {check.code for check in model.checks}
-            sentences |= {f"{model.model}: {text}": None for code, text in warnings.items() if code not in codes}
-        return list(sentences)
+        return list(dict.fromkeys(f"{model.model}: {warning.text}" for model in self.models for warning in model.warnings))
 
     @property
     def robust_accuracy(self) -> list[Rate]:
@@ -141,21 +102,20 @@ class Audit(ReportedResult, AuditResult):
         most = math.inf if eps is None else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
         rows = run.records()
         selected = (rows.model == result.model) & has_broken(rows) & (np.ma.filled(rows.broken, np.inf) <= most)
-        selected &= np.isin(rows.attack, names if attack is None else [attack])
-        best: dict[int, tuple[float, int, str]] = {}
-        for sample, budget, stage in zip(rows.sample_id[selected], rows.broken[selected], rows.attack[selected], strict=True):
-            candidate = float(budget), names.index(str(stage)), str(stage)
-            best[int(sample)] = min(best.get(int(sample), candidate), candidate)
+        index = np.flatnonzero(selected & np.isin(rows.attack, names if attack is None else [attack]))
+        stage = np.array([names.index(str(name)) for name in rows.attack[index]], dtype=np.int64)
+        order = index[np.lexsort((stage, rows.broken[index], rows.sample_id[index]))]
+        closest = order[np.unique(rows.sample_id[order], return_index=True)[1]]
         inputs: dict[int, Array] = {}
         for name in names:
-            inputs |= run.adversarial(result.model, name, [sample for sample, closest in best.items() if closest[2] == name])
-        ids = sorted(inputs)
-        shape = tuple(run.manifest["data"]["domain"]["shape"])
+            inputs |= run.adversarial(result.model, name, rows.sample_id[closest[rows.attack[closest] == name]].tolist())
+        closest = closest[np.isin(rows.sample_id[closest], list(inputs))]
+        ids, shape = rows.sample_id[closest].astype(np.int64), tuple(run.manifest["data"]["domain"]["shape"])
         return StoredInputs(
-            ids=np.array(ids, dtype=np.int64),
-            x=np.stack([inputs[sample] for sample in ids]) if ids else np.zeros((0, *shape), np.float32),
-            eps=np.array([best[sample][0] for sample in ids]),
-            attack=tuple(best[sample][2] for sample in ids),
+            ids=ids,
+            x=np.stack([inputs[sample] for sample in ids.tolist()]) if len(ids) else np.zeros((0, *shape), np.float32),
+            eps=np.asarray(rows.broken[closest], dtype=np.float64),
+            attack=tuple(rows.attack[closest].tolist()),
         )
 
     def to_pandas(self, table: str | None = None, *, dense: bool = False) -> Any:

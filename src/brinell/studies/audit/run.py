@@ -1,12 +1,9 @@
 """An audit carried out, with its page."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from brinell.analysis import gate as rules
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.robust_accuracy import summarise
-from brinell.core.errors import RequestError, option
 from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
@@ -26,8 +23,6 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         RequestError: the request cannot be carried out.
         StoppedError: the folder cannot be written, or the model no longer answers.
     """
-    thresholds = _thresholds(call.options.gate)
-    rules.check_metrics(thresholds, call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         return dry_run.estimate_plan(plan)
@@ -35,8 +30,6 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
         from brinell.studies.audit import certification  # it brings another study
 
         certification.check(call, plan)
-    elif "certified" in thresholds:
-        raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
     if options.detector:
         detection.check(call, plan)
     call.say_samples(plan)
@@ -49,33 +42,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
     if options.certify or options.detector:
         audit = open_result(folder)
         audit.write()
-    if not thresholds:
-        return audit
-    return audit.gated(
-        [
-            rules.gate(model, rules.against_thresholds(rules.rates_of(model), thresholds, None, rules.names_of(model)))
-            for model in audit.models
-        ]
-    )
-
-
-def _thresholds(conditions: Sequence[str]) -> dict[str, float]:
-    """The least rates that a call demands, such as robust=0.4, by metric."""
-    thresholds = dict[str, float]()
-    for condition in conditions:
-        metric, _, least = condition.partition("=")
-        metric = metric.replace("-", "_")
-        try:
-            if metric not in rules.METRICS or not 0 <= float(least) <= 1:
-                raise ValueError
-        except ValueError:
-            metrics = ", ".join(name.replace("_", "-") for name in rules.METRICS)
-            raise RequestError(
-                f"{option('gate')} takes one of {metrics} and a rate from 0 to 1, and {condition!r} is none: write "
-                f"{option('gate', 'robust=0.4')}"
-            ) from None
-        thresholds[metric] = float(least)
-    return thresholds
+    return audit
 
 
 def carry_out_plan(

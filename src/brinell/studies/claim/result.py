@@ -33,6 +33,7 @@ KNOWLEDGE = {
 class ClaimResult(ReportedResult, ClaimingResult):
     """What `brinell claim --json` prints."""
 
+    page = PAGE
     words: ClassVar[frozenset[str]] = frozenset({"date"})
 
     folder: str
@@ -90,15 +91,6 @@ class ClaimResult(ReportedResult, ClaimingResult):
                     ticks=[(0.0, "0"), *((result.eps[i], result.eps_text[i]) for i in budgets)],
                     axis=f"eps ({distance(result.distance)})",
                     fill=proven is not None,
-                ),
-                Facts(
-                    title=f"At {result.eps_text[k]}",
-                    facts=[
-                        ("without a change", result.clean_accuracy),
-                        ("at most, by attacks", self.robust),
-                        ("at least, by proofs", self.certified or "no proofs"),
-                    ],
-                    folded=False,
                 ),
                 Table(
                     title="Budget by budget",
@@ -172,8 +164,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
         """The report as a terminal shows it, and where it lies."""
-        yield from (line.replace("FOLDER", self.folder) for line in super().lines(verbose=verbose))
-        yield f"page: {self.folder}/{PAGE}, model card: {self.folder}/{CARD}"
+        yield from super().lines(verbose=verbose)
+        yield f"model card: {self.folder}/{CARD}"
 
     def texts(self) -> dict[str, str]:
         """The content of the files beside the page."""

@@ -5,7 +5,6 @@ audit/         the audit of the models that had no run
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from brinell.analysis.results import ClassComparison, CompareResult, Rate
 from brinell.analysis.standing import order_models, standing
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Manifest, TableOf
-from brinell.reports import html
 from brinell.reports.numbers import counted, distance, listed, percent
 from brinell.reports.phrases import who_leads
 from brinell.reports.values import Curve, Note, Percent, Points, PValue, Report, Series, Table
@@ -57,6 +55,8 @@ class ComparedPair(CompareResult):
 class Comparison(ReportedResult, ClaimingResult):
     """What `brinell compare --json` prints."""
 
+    page = PAGE
+
     folder: str
     """The folder."""
     data: str
@@ -81,15 +81,6 @@ class Comparison(ReportedResult, ClaimingResult):
     """The classes, by index."""
     notes: list[str]
     """What is left out, and what limits the comparison."""
-
-    def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report as a terminal shows it, and the path of the page."""
-        yield from super().lines(verbose=verbose)
-        yield f"page: {self.folder}/{PAGE}"
-
-    def write(self) -> Path:
-        """Write the page and its tables into the folder."""
-        return html.write(Path(self.folder), self.report())
 
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
@@ -219,12 +210,17 @@ def _class_sentences(result: Comparison) -> Iterator[str]:
     if len(ranked) < 2 or ranked[0].mean_drop == ranked[-1].mean_drop:
         return
     scope = "" if len(ranked) == len(result.classes) else f" of {len(ranked)} classes with enough samples"
+    if all(len(c.rivals) == len(ranked) - 1 for c in ranked):
+        most, least = (f"{c.name} ({100 * abs(c.mean_drop or 0.0):.1f} points)" for c in (ranked[0], ranked[-1]))
+        budget = result.eps_text[result.at]
+        yield f"No class is shown to lose more than another{scope}: on average up to {budget} most {most}, least {least}."
+        return
     for c, extreme, likewise, reverse in ((ranked[0], "most", "much", "less"), (ranked[-1], "least", "little", "more")):
         tied = [other.name for other in ranked if other.mean_drop == c.mean_drop]
         rivals = [name for name in c.rivals if name not in tied]
         who = f"Class {c.name} loses" if len(tied) == 1 else f"Classes {listed(tied)} lose"
         start = f", from {percent(c.clean)} on clean inputs" if len(tied) == 1 else ""
-        lost = f"{0.0 - 100 * (c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
+        lost = f"{100 * abs(c.mean_drop or 0.0):.1f} points up to {result.eps_text[result.at]} on average{start}"
         doubt = f"{len(rivals)} of the other {len(ranked) - len(tied)} may lose as {likewise}"
         yield f"{who} {extreme}{scope}: {lost}; {doubt if rivals else f'each other class is shown to lose {reverse}'}."
 

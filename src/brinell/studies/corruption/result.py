@@ -25,16 +25,16 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Facts, Listing
 from brinell.reports.numbers import counted, listed, percent
 from brinell.reports.pictures import picture
-from brinell.reports.values import Example, Gallery, Measure, Note, Percent, Picture, Report, Table
-from brinell.store import rows
+from brinell.reports.values import Detail, Example, Gallery, Measure, Note, Percent, Picture, Report, Table
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption import CorruptRequest
 from brinell.studies.result import FolderResult
 
 CLEAN = "clean"
+PUBLISHED = "published-"
 FIFTEEN = tuple(
-    f"published-{name}"
+    f"{PUBLISHED}{name}"
     for name in (
         *("gaussian-noise", "shot-noise", "impulse-noise", "defocus-blur", "glass-blur", "motion-blur", "zoom-blur"),
         *("snow", "frost", "fog", "brightness", "contrast", "elastic-transform", "pixelate", "jpeg-compression"),
@@ -94,8 +94,6 @@ class Level(Result):
     """1 to 5."""
     accuracy: Rate
     """Accuracy on the corrupted inputs."""
-    median_l2: float
-    """Median Euclidean length of the change."""
 
 
 class KindResult(Result):
@@ -181,22 +179,15 @@ class CorruptResult(FolderResult):
             page=several,
         )
         classes = [(m.model, c.name, c.n, c.clean, Percent(c.accuracy)) for m in self.per_model for c in m.per_class]
-        levels = [
-            (m.model, kind.kind, level.severity, level.accuracy, level.median_l2)
-            for m in self.per_model
-            for kind in m.kinds
-            for level in kind.levels
-        ]
-        columns = ("model", "kind", "severity", "accuracy", "median L2")
         return Report(
             verb="corrupt",
             title=f"What corruptions cost on {self.data}",
             subject=subject + (f", reference {reference}" if reference else ""),
-            sentences=[sentence for model in self.per_model for sentence in _sentences(model, reference)],
+            sentences=[sentence for model in self.per_model for sentence in self._sentences(model)],
             blocks=[
                 models,
                 self._gallery(first, severities[-1]),
-                *(self._kinds(model, severities, first=model is first) for model in self.per_model),
+                *(self._kinds(number, severities) for number in range(len(self.per_model))),
                 Table(
                     title="Class by class",
                     columns=("model", "class", "samples", "clean", "corrupted, mean"),
@@ -204,26 +195,55 @@ class CorruptResult(FolderResult):
                     name="classes",
                     folded=True,
                 ),
-                Table(title="Every severity", columns=columns, rows=levels, name="levels", page=False),
             ],
             notes=[Note("corruptions", "note", note) for note in self.notes],
         )
 
-    def _kinds(self, model: CorruptModel, severities: Sequence[str], *, first: bool) -> Table:
+    def _sentences(self, model: CorruptModel) -> Iterator[str]:
+        """Accuracy under corruption with the mean corruption error, and the kinds that cost most and least."""
+        clean, corrupted, mce = percent(model.clean.value), percent(model.accuracy), model.mce
+        text = f"{model.model}: {clean} on clean inputs, {corrupted} under corruption on average"
+        if mce.value is not None and model.model != self.request.reference:
+            ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
+            text += f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where {self.request.reference} has 100 %"
+        yield f"{text}."
+        if model.most is not None and model.least is not None:
+            yield f"{model.model}: {self._end(model, model.most, 'most')}; {self._end(model, model.least, 'least')}."
+
+    def _end(self, model: CorruptModel, end: End, extreme: str) -> str:
+        """Clause on the corruption that costs most or least."""
+        left = percent(next(kind.accuracy for kind in model.kinds if kind.kind == end.kind))
+        if not end.rivals:
+            return f"{self.label(end.kind)} costs {extreme} ({left} left), by more than chance"
+        rank, amount = ("lowest", "much") if extreme == "most" else ("highest", "little")
+        rivals = listed([self.label(rival) for rival in end.rivals])
+        return f"{self.label(end.kind)} has the {rank} accuracy ({left}), but {rivals} may cost as {amount}"
+
+    def label(self, kind: str) -> str:
+        """The name of a corruption on the page: without its suite, where all are published ones."""
+        return kind.removeprefix(PUBLISHED) if all(name.startswith(PUBLISHED) for name in self.facts.kinds) else kind
+
+    def _kinds(self, number: int, severities: Sequence[str]) -> Table:
         """Accuracy of a model by kind and severity."""
-        with_ce = self.request.reference is not None
+        model, with_ce = self.per_model[number], self.request.reference is not None
         rows = [
             (
-                kind.kind if kind.active else f"{kind.kind} (changes no sample, in no mean)",
+                self.label(kind.kind) if kind.active else Detail(self.label(kind.kind), "changes no sample: in no mean"),
                 *(level.accuracy for level in kind.levels),
                 Percent(kind.accuracy),
                 *([_in_percent(kind.ce)] if with_ce else []),
             )
             for kind in model.kinds
         ]
-        columns = ("kind", *severities, "mean", *(["CE"] if with_ce else []))
-        title, shown = f"{model.model}: accuracy, kind by severity", first and len(rows) <= 20
-        return Table(title=title, columns=columns, rows=rows, heat=True, folded=not first, terminal=shown)
+        return Table(
+            title=f"{model.model}: accuracy, kind by severity",
+            columns=("kind", *severities, "mean", *(["CE"] if with_ce else [])),
+            rows=rows,
+            name=f"kinds-{number + 1}",
+            heat=True,
+            folded=number > 0,
+            terminal=number == 0 and len(rows) <= 20,
+        )
 
     def _gallery(self, model: CorruptModel, severity: str) -> Gallery:
         """A sample of each kind, the kinds that cost a model most first."""
@@ -232,7 +252,7 @@ class CorruptResult(FolderResult):
             file = Path(self.folder) / example_path(self.facts.kinds.index(kind.kind))
             if file.exists():
                 domain = domain or self.manifest["data"]["domain"]
-                examples.append(_example(kind.kind, read_arrays(file), domain, self.classes))
+                examples.append(_example(self.label(kind.kind), read_arrays(file), domain, self.classes))
         text = (
             f"One sample of each kind at severity {severity}, the kinds that cost {model.model} most first: where there is one, "
             "a sample that it gets right only without the corruption."
@@ -258,57 +278,27 @@ def _in_percent(error: Error) -> Measure:
     return Measure(value, low, high, "%")
 
 
-def _sentences(model: CorruptModel, reference: str | None) -> Iterator[str]:
-    """Accuracy under corruption with the mean corruption error, and the kinds that cost most and least."""
-    text = f"{model.model}: {percent(model.clean.value)} on clean inputs, {percent(model.accuracy)} under corruption on average"
-    mce = model.mce
-    if mce.value is not None and model.model != reference:
-        ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
-        text += f"; mean corruption error {100 * mce.value:.1f} % ({ends}), where {reference} has 100 %"
-    yield f"{text}."
-    if model.most is not None and model.least is not None:
-        yield f"{model.model}: {_end(model, model.most, 'most')}; {_end(model, model.least, 'least')}."
-
-
-def _end(model: CorruptModel, end: End, extreme: str) -> str:
-    """Clause on the corruption that costs most or least."""
-    accuracy = next(kind.accuracy for kind in model.kinds if kind.kind == end.kind)
-    if not end.rivals:
-        return f"{end.kind} costs {extreme} ({percent(accuracy)} left), by more than chance"
-    rank, amount = ("lowest", "much") if extreme == "most" else ("highest", "little")
-    return f"{end.kind} has the {rank} accuracy ({percent(accuracy)}), but {listed(end.rivals)} may cost as {amount}"
-
-
 class _Errors:
     """Errors of every model as arrays: (models, n) on clean inputs, and (models, kinds, severities, n)."""
 
     def __init__(self, models: list[str], facts: CorruptFacts, answers: Answers) -> None:
         self.models, self.kinds, self.severities = models, facts.kinds, facts.severities
-        self.parts = _split(answers)
-        self.clean = np.stack([self._wrong(name, CLEAN, 0) for name in models])
-        self.labels = self.parts[models[0], CLEAN, 0].label
-        self.wrong: Array = np.stack(
-            [[[self._wrong(name, kind, s) for s in self.severities] for kind in self.kinds] for name in models]
-        )
-        sizes = [max(float(self.parts[models[0], kind, s].l2.max()) for s in self.severities) for kind in self.kinds]
-        self.active = [number for number, size in enumerate(sizes) if size > UNCHANGED]
+        of_model, of_kind = _positions(models, answers.model), _positions([CLEAN, *facts.kinds], answers.kind)
+        order = np.lexsort((answers.sample_id, answers.severity, of_kind, of_model))
+        shape = len(models), 1 + len(self.kinds) * len(self.severities), -1
+        label, pred, length = (getattr(answers, name)[order].reshape(shape) for name in ("label", "pred", "l2"))
+        wrong, self.labels = pred != label, label[0, 0]
+        self.clean: Array = wrong[:, 0]
+        self.wrong: Array = wrong[:, 1:].reshape(len(models), len(self.kinds), len(self.severities), -1)
+        changes = length[0, 1:].reshape(len(self.kinds), -1).max(1)
+        self.active = np.flatnonzero(changes > UNCHANGED).tolist()
         """The kinds that change any sample."""
 
-    def _wrong(self, name: str, kind: str, severity: int) -> Array:
-        """(n,) bool: samples that a model misclassifies under a corruption."""
-        answers = self.parts[name, kind, severity]
-        return np.asarray(answers.pred != answers.label)
 
-
-def _split(answers: Answers) -> dict[tuple[str, str, int], Answers]:
-    """The rows by model, kind and severity, each in the order of the samples."""
-    keys = np.char.add(np.char.add(answers.model.astype(str), "\0"), answers.kind.astype(str))
-    _, number = np.unique(keys, return_inverse=True)
-    group = number * 10 + answers.severity
-    order = np.lexsort((answers.sample_id, group))
-    starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
-    parts = (rows.take(answers, order[start:end]) for start, end in zip(starts, [*starts[1:], len(order)], strict=True))
-    return {(str(part.model[0]), str(part.kind[0]), int(part.severity[0])): part for part in parts}
+def _positions(names: Sequence[str], column: Array) -> Array:
+    """(rows,) the position of each name of a column."""
+    unique, inverse = np.unique(column.astype(str), return_inverse=True)
+    return np.array([names.index(str(name)) for name in unique])[inverse]
 
 
 def summarise(folder: Folder[Answers]) -> CorruptResult:
@@ -350,11 +340,11 @@ def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
 
 
 def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> CorruptModel:
-    wrong, clean = errors.wrong[number].sum(1).astype(np.float64), errors.clean[number]
+    clean = errors.clean[number]
     ces: Array | None = None
     if base is not None:
-        reference = errors.wrong[base].sum(1).astype(np.float64)
-        ces = np.stack([pseudo_values(*pair) for pair in zip(wrong, reference, strict=True)])
+        own, reference = (errors.wrong[which].sum(1).astype(np.float64) for which in (number, base))
+        ces = np.stack([pseudo_values(*pair) for pair in zip(own, reference, strict=True)])
     members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     ordered = _order(errors, number)
     return CorruptModel(
@@ -368,7 +358,10 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
             KindResult(
                 kind=kind,
                 active=i in errors.active,
-                levels=[_level(errors.parts[errors.models[number], kind, severity]) for severity in errors.severities],
+                levels=[
+                    Level(severity=severity, accuracy=rate(int((~wrong).sum()), len(wrong)))
+                    for severity, wrong in zip(errors.severities, errors.wrong[number, i], strict=True)
+                ],
                 accuracy=float(1 - errors.wrong[number, i].mean()),
                 ce=_error(None if ces is None else ces[i]),
             )
@@ -414,11 +407,4 @@ def _class(errors: _Errors, number: int, index: int, names: list[str]) -> ClassL
         n=int(members.sum()),
         clean=rate(int((~errors.clean[number, members]).sum()), int(members.sum())),
         accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean()) if errors.active else None,
-    )
-
-
-def _level(answers: Answers) -> Level:
-    right = answers.pred == answers.label
-    return Level(
-        severity=int(answers.severity[0]), accuracy=rate(int(right.sum()), len(answers)), median_l2=float(np.median(answers.l2))
     )

@@ -12,7 +12,7 @@ import numpy as np
 from brinell.analysis.attainable import shortfall, smallest_mean
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import holm, significant
-from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
+from brinell.analysis.means import Mean, mean, mean_difference
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Content, Count, Facts, Listing, TableOf
@@ -183,10 +183,6 @@ class ExplainResult(FolderResult):
         """What these samples cannot show, and maps that measure nothing."""
         if self.shortfall:
             yield Note("samples", "warn", self.shortfall)
-        if self.groups < MIN_GROUPS:
-            related = ("group of related samples", "groups of related samples") if self.groups < self.n else ("sample",)
-            text = f"Only {counted(self.groups, *related)}: how far the means hold for others cannot be told with fewer than"
-            yield Note("samples", "warn", f"{text} {MIN_GROUPS}.")
         for method in self._methods():
             if method.blank:
                 text = f"The map of {method.name} is constant on {method.blank} of {counted(self.n, 'sample')}"
@@ -321,9 +317,8 @@ def base_method(name: str) -> str:
 
 
 def _method_rows(rows: Measured, name: str) -> Array:
-    """Indices (m,) of the rows of a method, ordered by sample."""
-    index = np.flatnonzero(rows.method == name)
-    return index[np.argsort(rows.sample_id[index], kind="stable")]
+    """Indices (m,) of the rows of a method; all methods have the samples in the same order."""
+    return np.flatnonzero(rows.method == name)
 
 
 def _sample_groups(rows: Measured, name: str) -> Array:
@@ -333,7 +328,7 @@ def _sample_groups(rows: Measured, name: str) -> Array:
 
 
 def values(rows: Measured, name: str, measure: str) -> Array:
-    """(m,) float64: values of a measure of a method, ordered by sample; NaN if missing."""
+    """(m,) float64: values of a measure of a method; NaN if missing."""
     column = getattr(rows, measure)[_method_rows(rows, name)]
     return np.asarray(np.ma.filled(column.astype(np.float64), np.nan))
 

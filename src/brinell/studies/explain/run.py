@@ -6,7 +6,7 @@ ledger, which counts the cost of each sample.
 
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -88,11 +88,6 @@ class ExplainPlan(Plan):
         (model,) = self.models.values()
         return model
 
-    def groups(self, ids: Array) -> list[Array]:
-        """Samples (n,) in groups."""
-        size = max(1, min(GROUP, GROUP_BYTES // (4 * int(np.prod(self.dataset.domain.shape)))))
-        return [ids[first : first + size] for first in range(0, len(ids), size)]
-
     def answer(self, x: Tensor) -> Tensor:
         """Answers (n, classes) to inputs."""
         return predict(self.model, x.to(self.device), self.request.batch_size)
@@ -137,7 +132,7 @@ def make_plan(call: Call) -> ExplainPlan:
         ),
         identity={
             "run": None if request.run is None else digest(Path(request.run) / MANIFEST),
-            "truth": None if truth is None else truth.digest(kept),
+            "truth": None if request.truth is None else digest(Path(request.truth)),
         },
     )
 
@@ -178,126 +173,85 @@ def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """A group of samples with what explaining them takes."""
-
-    ids: Array
-    """(n,): positions of the samples in the data."""
-    x: Tensor
-    y: Tensor
-    """(n,): the explained classes."""
-    rng: Streams
-    shared: Mapping[str, Any]
-    """Columns that the rows of all methods share."""
-
-
 def pieces(plan: ExplainPlan, call: Call) -> list[Piece]:
     """Groups of samples."""
-    task, done, listing = ExplainTask(plan), 0, list[Piece]()
-    for number, ids in enumerate(plan.groups(plan.ids)):
-        name, done = f"samples {done + 1} to {done + len(ids)}", done + len(ids)
-        file = file_of(number)
-        listing.append(Piece(name=name, make=partial(task.explain_group, ids, file), files=(file,)))
-    return listing
-
-
-class ExplainTask:
-    """Explains groups of samples."""
-
-    def __init__(self, plan: ExplainPlan) -> None:
-        self.plan, self.request, self.domain, self.device = plan, plan.request, plan.dataset.domain, plan.device
-
-    def explain_group(self, ids: Array, file: str) -> Measured:
-        """The rows of a group by each method; writes inputs, ground truth and maps."""
-        group, truth = self.build_group(ids), self.plan.truth
-        arrays = _keyed("input", group, group.x.cpu().numpy())
-        if truth is not None:
-            arrays |= _keyed("truth", group, truth.masks[ids])
-        content = []
-        for method in self.plan.methods:
-            maps, cost = self.compute_maps(method, group)
-            versions = {method.name: maps}
-            if not method.is_control:
-                versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
-            for name, version in versions.items():
-                measures = self.measure(version, group) | (cost if name == method.name else {})
-                content.append(rows.build(Measured, len(ids), method=name, **group.shared, **measures))
-            arrays |= _keyed(f"map/{method.name}", group, maps.cpu().numpy())
-        write_arrays(self.plan.folder / file, arrays)
-        return rows.concatenate(content)
-
-    def build_group(self, ids: Array) -> Group:
-        """The group of samples (n,), with the classes that the model predicts."""
-        plan, x = self.plan, self.plan.dataset.load(ids.tolist()).to(self.device)
-        labels = np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
-        predicted = plan.answer(x).argmax(1).cpu().numpy()
-        explained = predicted if self.request.explain == "prediction" else labels
-        return Group(
-            ids=ids,
-            x=x,
-            y=torch.as_tensor(explained, device=self.device).long(),
-            rng=Streams.of(self.request.seed, torch.as_tensor(ids, device=self.device)).fold("explain"),
-            shared={
-                "sample_id": ids,
-                "group": "" if plan.truth is None else [plan.truth.groups[sample] for sample in ids.tolist()],
-                "label": labels,
-                "prediction": predicted,
-                "explained": explained,
-            },
+    size = max(1, min(GROUP, GROUP_BYTES // (4 * int(np.prod(plan.dataset.domain.shape)))))
+    groups = [plan.ids[first : first + size] for first in range(0, len(plan.ids), size)]
+    return [
+        Piece(
+            name=f"samples {number * size + 1} to {number * size + len(ids)}",
+            make=partial(explain_group, plan, ids, file_of(number)),
+            files=(file_of(number),),
         )
-
-    def compute_maps(self, method: Method, group: Group) -> tuple[Tensor, dict[str, Array]]:
-        """Compute the maps (n, *places) of a method and their cost by column.
-
-        Raises:
-            ContractError: the maps have a wrong shape or are not finite.
-        """
-        explainer, x = method.explainer, group.x
-        batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=group.y)
-        unbounded, eps = plugins.build("distance", "linf", {}), torch.full((len(x),), torch.inf, device=self.device)
-        threat = Threat(distance=unbounded, eps=eps, domain=self.domain)
-        size = self.request.batch_size
-        ledger = Ledger(self.plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
-        start = time.perf_counter()
-        maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, group.rng.fold(method.name)).detach()
-        seconds = (time.perf_counter() - start) / len(x)
-        expected = (len(x), *places_of(ledger.threat.domain))
-        if maps.shape != expected or not bool(torch.isfinite(maps).all()):
-            raise ContractError(
-                f"method {method.name} returned maps of shape {tuple(maps.shape)}; they must be finite and of shape {expected}"
-            )
-        cost = {
-            "forwards": ledger.costs.forwards.cpu().numpy(),
-            "backwards": ledger.costs.backwards.cpu().numpy(),
-            "seconds": np.full(len(x), seconds),
-        }
-        return self._restore_fixed(maps), cost
-
-    def _restore_fixed(self, maps: Tensor) -> Tensor:
-        """Add the fixed columns of a vector to its maps, with the lowest value of the map."""
-        movable = self.domain.movable
-        if movable is None or self.domain.kind != "vector":
-            return maps
-        lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(self.domain)).clone()
-        return lowest.index_copy(1, movable.to(maps.device), maps)
-
-    def measure(self, maps: Tensor, group: Group) -> dict[str, Array]:
-        """The measures of maps (n, *places) that request and ground truth allow; masked for constant maps."""
-        values, measures = maps.cpu().numpy(), dict[str, Any]()
-        blank = np.array([saliency_map.max() == saliency_map.min() for saliency_map in values])
-        if self.plan.truth is not None:
-            pairs = list(zip(values, self.plan.truth.masks[group.ids], strict=True))
-            measures["dice"], measures["iou"] = zip(*(saliency.at_equal_area(*pair) for pair in pairs), strict=True)
-            measures["pointing"] = [float(saliency.pointing(*pair)) for pair in pairs]
-        if self.request.steps:
-            steps = min(self.request.steps, int(np.prod(values.shape[1:])))
-            insertion, deletion = curves(self.plan.answer, group.x, group.y, maps, self.domain, steps)
-            measures["deletion"] = [saliency.area_under(curve) for curve in deletion]
-            measures["insertion"] = [saliency.area_under(curve) for curve in insertion]
-        return {"blank": blank} | {name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()}
+        for number, ids in enumerate(groups)
+    ]
 
 
-def _keyed(kind: str, group: Group, arrays: Array) -> dict[str, Array]:
-    """Arrays (n, ...) of the samples of a group by the names under which they are stored."""
-    return {f"{kind}/{sample}": array for sample, array in zip(group.ids.tolist(), arrays, strict=True)}
+def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
+    """The rows of samples (n,) by each method; writes inputs, ground truth and maps."""
+    x, truth = plan.dataset.load(ids.tolist()).to(plan.device), plan.truth
+    labels = np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
+    predicted = plan.answer(x).argmax(1).cpu().numpy()
+    explained = predicted if plan.request.explain == "prediction" else labels
+    y = torch.as_tensor(explained, device=plan.device).long()
+    batch = Batch(ids=torch.arange(len(x), device=plan.device), x=x, y=y)
+    rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=plan.device)).fold("explain")
+    shared = {"sample_id": ids, "label": labels, "prediction": predicted, "explained": explained}
+    shared["group"] = "" if truth is None else [truth.groups[sample] for sample in ids.tolist()]
+    arrays = _keyed("input", ids, x.cpu().numpy())
+    if truth is not None:
+        arrays |= _keyed("truth", ids, truth.masks[ids])
+    content = []
+    for method in plan.methods:
+        maps, cost = compute_maps(plan, method, batch, rng.fold(method.name))
+        versions = {method.name: maps}
+        if not method.is_control:
+            versions |= {method.name + BLURRED: blurred(maps, plan.dataset.domain, WIDE), method.name + INVERSE: -maps}
+        for name, version in versions.items():
+            measures = measure(plan, ids, version, batch) | (cost if name == method.name else {})
+            content.append(rows.build(Measured, len(ids), method=name, **shared, **measures))
+        arrays |= _keyed(f"map/{method.name}", ids, maps.cpu().numpy())
+    write_arrays(plan.folder / file, arrays)
+    return rows.concatenate(content)
+
+
+def compute_maps(plan: ExplainPlan, method: Method, batch: Batch, rng: Streams) -> tuple[Tensor, dict[str, Array]]:
+    """The maps (n, *places) of a method, and their cost by column."""
+    explainer, x, domain = method.explainer, batch.x, plan.dataset.domain
+    unbounded, eps = plugins.build("distance", "linf", {}), torch.full((len(x),), torch.inf, device=plan.device)
+    threat, size = Threat(distance=unbounded, eps=eps, domain=domain), plan.request.batch_size
+    ledger = Ledger(plan.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
+    start = time.perf_counter()
+    maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
+    seconds = (time.perf_counter() - start) / len(x)
+    expected = (len(x), *places_of(ledger.threat.domain))
+    if maps.shape != expected or not bool(torch.isfinite(maps).all()):
+        raise ContractError(
+            f"method {method.name} returned maps of shape {tuple(maps.shape)}; they must be finite and of shape {expected}"
+        )
+    if domain.movable is not None and domain.kind == "vector":  # fixed columns have the lowest value of the map
+        lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(domain)).clone()
+        maps = lowest.index_copy(1, domain.movable.to(maps.device), maps)
+    forwards, backwards = (counts.cpu().numpy() for counts in (ledger.costs.forwards, ledger.costs.backwards))
+    return maps, {"forwards": forwards, "backwards": backwards, "seconds": np.full(len(x), seconds)}
+
+
+def measure(plan: ExplainPlan, ids: Array, maps: Tensor, batch: Batch) -> dict[str, Array]:
+    """The measures of maps (n, *places) that request and ground truth allow; masked for constant maps."""
+    values, measures = maps.cpu().numpy(), dict[str, Any]()
+    blank = np.array([saliency_map.max() == saliency_map.min() for saliency_map in values])
+    if plan.truth is not None:
+        pairs = list(zip(values, plan.truth.masks[ids], strict=True))
+        measures["dice"], measures["iou"] = zip(*(saliency.at_equal_area(*pair) for pair in pairs), strict=True)
+        measures["pointing"] = [float(saliency.pointing(*pair)) for pair in pairs]
+    if plan.request.steps:
+        steps = min(plan.request.steps, int(np.prod(values.shape[1:])))
+        insertion, deletion = curves(plan.answer, batch.x, batch.y, maps, plan.dataset.domain, steps)
+        measures["deletion"] = [saliency.area_under(curve) for curve in deletion]
+        measures["insertion"] = [saliency.area_under(curve) for curve in insertion]
+    return {"blank": blank} | {name: np.ma.MaskedArray(column, mask=blank) for name, column in measures.items()}
+
+
+def _keyed(kind: str, ids: Array, arrays: Array) -> dict[str, Array]:
+    """Arrays (n, ...) of samples by the names under which they are stored."""
+    return {f"{kind}/{sample}": array for sample, array in zip(ids.tolist(), arrays, strict=True)}

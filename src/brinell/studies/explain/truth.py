@@ -1,6 +1,5 @@
 """Ground truth: the position of the object in each sample."""
 
-import hashlib
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +28,6 @@ class GroundTruth:
         """(k,) bool of samples `ids` (k,): True where the mask has an object and a background."""
         masks = self.masks[ids].reshape(len(ids), -1)
         return np.asarray((masks == 1).any(1) & (masks == 0).any(1))
-
-    def digest(self, ids: Array) -> str:
-        """Hash of the masks and groups of samples."""
-        groups = "\n".join(self.groups[sample] for sample in ids.tolist())
-        return hashlib.blake2b(self.masks[ids].tobytes() + groups.encode(), digest_size=16).hexdigest()
 
 
 def open_truth(path: Path, dataset: Dataset) -> GroundTruth:

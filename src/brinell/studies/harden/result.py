@@ -313,9 +313,9 @@ def _change_text(quantity: str, pair: PairedRate) -> str:
             f"{100 * max(pair.high, -pair.low):.1f} points cannot be excluded."
         )
     chance = "" if pair.low > 0 or pair.high < 0 else "; this may be chance"
-    change = f"{100 * abs(pair.difference):.1f} points ({points(pair.low)} to {points(pair.high)}){chance}"
+    change = f"{points(pair.difference)} points, {points(pair.low)} to {points(pair.high)}"
     verb, ends = "rose" if pair.difference > 0 else "fell", f"from {percent(pair.value_b)} to {percent(pair.value_a)}"
-    return f"the {quantity} {verb} {ends}, by {change}."
+    return f"the {quantity} {verb} {ends} ({change}){chance}."
 
 
 def weaker_audit(result: HardenResult) -> Iterator[str]:

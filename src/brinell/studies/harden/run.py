@@ -371,7 +371,7 @@ def _report_check(progress: Progress, state: State, done: float) -> None:
     earlier, last = [{"forwards": 0, "backwards": 0}, *state.curve][-2:]
     progress.count_passes(last["forwards"] - earlier["forwards"], last["backwards"] - earlier["backwards"])
     progress.note(
-        f"note: {100 * done:.0f} % of the training, step {last['step']}: of {last['samples']} validation samples "
+        f"{100 * done:.0f} % of the training, step {last['step']}: of {last['samples']} validation samples "
         f"{last['clean']} are right and {last['robust']} robust"
     )
 
