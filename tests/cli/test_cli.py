@@ -44,7 +44,7 @@ def test_audit(work, tmp_path, ask):
 def test_a_dry_run_attacks_and_keeps_nothing(work, tmp_path, ask, capsys):
     code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
-    assert [cell["stage"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
+    assert [cell["attack"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
     assert answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1 and answer["cells"][0]["seconds_at_most"] > 0
     assert cli(audit_arguments(work, tmp_path / "run", "--dry-run")) == 0
     assert "at most" in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_cost_at_most_is_at_most(good, work, ask):
     _, planned = ask(*audit_arguments(work, "unused", "--dry-run"), schema="plan")
     records = Run.open(good).records()
     for cell in planned["cells"]:
-        rows = records.attack == cell["stage"]
+        rows = records.attack == cell["attack"]
         assert 0 < records.forwards[rows].sum() <= cell["forwards_at_most"]
         assert 0 < records.backwards[rows].sum() <= cell["backwards_at_most"]
 

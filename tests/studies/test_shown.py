@@ -97,10 +97,10 @@ def test_gate():
 def test_a_plan():
     common = {"waits": False, "seconds_at_most": None, "skipped": None}
     cells = [
-        common | {"attack": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
-        common | {"attack": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
-        common | {"attack": "Square", "forwards_at_most": 17, "backwards_at_most": 0},
-        common | {"attack": "RayS", "forwards_at_most": 23, "backwards_at_most": 0},
+        common | {"attack": "a", "label": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
+        common | {"attack": "a", "label": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
+        common | {"attack": "a", "label": "Square", "forwards_at_most": 17, "backwards_at_most": 0},
+        common | {"attack": "a", "label": "RayS", "forwards_at_most": 23, "backwards_at_most": 0},
     ]
     cells[2] |= {"skipped": "no scores"}
     cells[3] |= {"waits": True}

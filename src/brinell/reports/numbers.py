@@ -147,6 +147,7 @@ def full_text(value: Any) -> str:
     if is_proportion(value):
         if value.value is None:
             return "no sample was judged"
-        return f"{text} ({interval(value.low, value.high)}, {whole(value.k)}{NBSP}of{NBSP}{whole(value.n)})"
+        details = (interval(value.low, value.high), f"{whole(value.k)}{NBSP}of{NBSP}{whole(value.n)}")
+        return f"{text} ({', '.join(filter(None, details))})"
     detail = detail_text(value)
     return f"{text} ({detail})" if detail else text

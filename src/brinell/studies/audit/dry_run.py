@@ -22,7 +22,9 @@ class PlannedCell(Result):
     model: str
     """Name of the model."""
     attack: str
-    """Name of the attack."""
+    """The attack with its exact settings."""
+    label: str
+    """Its name for people."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
@@ -66,7 +68,7 @@ class PlanResult(ReportedResult):
             if waiting := sum(cell.waits and not cell.skipped for cell in cells):
                 notes.append(Note("waits", "warn", f"{model}: {counted(waiting, 'more stage')} may follow on an alarm."))
             for reason in dict.fromkeys(cell.skipped for cell in cells if cell.skipped and not cell.waits):
-                names = listed([cell.attack for cell in cells if cell.skipped == reason and not cell.waits])
+                names = listed([cell.label for cell in cells if cell.skipped == reason and not cell.waits])
                 notes.append(Note("skipped", "warn", f"{model}: left out {names}: {reason}."))
         return Report(
             verb="audit",
@@ -77,9 +79,7 @@ class PlanResult(ReportedResult):
                 Table(
                     title="Passes and time at most",
                     columns=["model", "attack", "passes", "time"],
-                    rows=[
-                        (c.model, c.attack, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs
-                    ],
+                    rows=[(c.model, c.label, c.forwards_at_most + c.backwards_at_most, Seconds(c.seconds_at_most)) for c in runs],
                     terminal=True,
                 )
             ],
@@ -114,7 +114,8 @@ def _cells(plan: Plan, source: ModelSource) -> Iterator[PlannedCell]:
         forwards, backwards = plan.cost(source, stage)
         yield PlannedCell(
             model=source.name,
-            attack=stage.short,
+            attack=stage.name,
+            label=stage.short,
             forwards_at_most=forwards,
             backwards_at_most=backwards,
             seconds_at_most=None if pace is None else pace * (forwards + BACKWARD * backwards),

@@ -196,7 +196,7 @@ def explain_group(plan: ExplainPlan, ids: Array, file: str) -> Measured:
     y = torch.as_tensor(explained, device=plan.device).long()
     batch = Batch(ids=torch.arange(len(x), device=plan.device), x=x, y=y)
     rng = Streams.of(plan.request.seed, torch.as_tensor(ids, device=plan.device)).fold("explain")
-    shared = {"sample_id": ids, "label": labels, "prediction": predicted, "explained": explained}
+    shared: dict[str, Any] = {"sample_id": ids, "label": labels, "prediction": predicted, "explained": explained}
     shared["group"] = "" if truth is None else [truth.groups[sample] for sample in ids.tolist()]
     arrays = _keyed("input", ids, x.cpu().numpy())
     if truth is not None:
