@@ -121,7 +121,7 @@ def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
     rows = [
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
         (["audit", "{work}/data.npz"], "data.npz is no file of settings.*name data by --data"),
-        (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
+        (["audit", "{work}/bad.toml"], "bad.toml is damaged or no TOML"),
         (["audit", "{work}/unknown.toml"], "there is no setting 'modle', did you mean 'model'"),
         (["audit", "--model", "digits-cmm"], "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
         (["audit", "--data", "digitz"], "there is no dataset 'digitz', did you mean 'digits'"),

@@ -32,7 +32,7 @@ def test_a_path_of_each_kind_is_named(tmp_path):
         program.writestr("script/constants.pkl", b"")
     for kind, path, evidence in (
         ("dataset", "x.npy", "one array and no labels"),
-        ("dataset", "x.pt", "tensors and pickles"),
+        ("dataset", "x.pt", "such files are not read"),
         ("dataset", "x.tar", "packed"),
         ("dataset", "x.PNG", "one picture"),
         ("model", "net.safetensors", "it holds weights"),

@@ -83,7 +83,7 @@ def test_bare_paths_are_understood(workspace):
 
 ANSWERED = [
     ("dataset", "x.npy", r"it holds one array and no labels: save inputs and labels by numpy.savez"),
-    ("dataset", "x.pt", r"tensors and pickles are not read: save inputs and labels by numpy.savez"),
+    ("dataset", "x.pt", r"such files are not read: save inputs and labels by numpy.savez"),
     ("dataset", "x.zip", r"it is packed: unpack it"),
     ("dataset", "1.png", r"one picture: name the folder that holds a folder for each class"),
     ("dataset", "heap", r"its files have no classes: put them in a folder for each class, or list them .* in labels.csv"),

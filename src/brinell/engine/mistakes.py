@@ -38,7 +38,7 @@ class Mistake(NamedTuple):
     evidence: str
     line: str
     rate: float = 1.0
-    """Share of the samples on which the model is right once the mistake is mended; 1 where none was asked."""
+    """Share of the samples on which the model is right once the mistake is mended."""
 
     def __str__(self) -> str:
         return f"{self.evidence}: {self.line}"
@@ -48,9 +48,8 @@ class Mistake(NamedTuple):
 
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pth.tar", ".safetensors")
 """Endings of files that torch and safetensors write."""
-MODULE_STATE = (b"_modules", b"_parameters")  # a state dict has neither
-MOST_BYTES = 1 << 24
-"""Largest number of bytes of a pickle in which names are looked for."""
+MODULE_STATE, MOST_BYTES = (b"_modules", b"_parameters"), 1 << 24
+"""Names that the pickle of a module has in its first bytes, and a state dict not."""
 
 
 def _is_whole_module(path: Path) -> bool:
@@ -80,17 +79,9 @@ class PathRow(NamedTuple):
 SAVE_ARRAYS = "save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
 PATHS = (
     PathRow("dataset", (".npy",), "it holds one array and no labels", SAVE_ARRAYS),
+    PathRow("dataset", (".pt", ".pth", ".pkl", ".pickle", ".h5", ".mat", ".safetensors"), "such files are not read", SAVE_ARRAYS),
     PathRow(
-        "dataset",
-        (".pt", ".pth", ".pkl", ".pickle", ".h5", ".mat", ".safetensors"),
-        "tensors and pickles are not read",
-        SAVE_ARRAYS,
-    ),
-    PathRow(
-        "dataset",
-        (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"),
-        "it is packed",
-        "unpack it, and name the folder or the file",
+        "dataset", (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), "it is packed", "unpack it, and name what it holds"
     ),
     PathRow("dataset", (".png", ".jpg", ".jpeg"), "it is one picture", "name the folder that holds a folder for each class"),
     PathRow(

@@ -72,13 +72,6 @@ Device = Annotated[
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
-def _check_foreign(path: str) -> None:
-    try:
-        check_foreign(path)
-    except RequestError as error:
-        raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
-
-
 def _read_numbers(annotation: Any, value: Any) -> Any:
     """Texts of a field of numbers as numbers, fractions and percentages too; pydantic refuses everything else."""
     kind = number_type(annotation)
@@ -121,7 +114,10 @@ class BaseRequest(BaseModel):
             if isinstance(text, str) and not is_text(text):
                 raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
             if isinstance(text, str) and (mark := cls.names_of(str(info.field_name))) and mark.kind in ("folder", "file"):
-                _check_foreign(text)
+                try:
+                    check_foreign(text)
+                except RequestError as error:
+                    raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
         most = MOST_SEED if info.field_name == "seed" else MOST_COUNT
         if isinstance(value, int | float) and value > most:
             raise PydanticCustomError("most", f"it is at most {most:,}")

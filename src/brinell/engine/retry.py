@@ -26,16 +26,13 @@ def run_in_halves(
         return [work(index)]
     except (SampleError, BatchError) as error:
         if len(index) == 1:
-            if isinstance(error, BatchError) and not _answers_somewhere(model, device):
-                raise
+            if isinstance(error, BatchError):
+                x = model.domain.clamp(torch.zeros(1, *model.domain.shape, device=device))
+                try:
+                    is_answered = bool(torch.isfinite(predict(model, x, 1)).all())
+                except ModelError:
+                    is_answered = False
+                if not is_answered:
+                    raise
             return [fail(int(index[0]), error)]
         return [part for half in np.split(index, [len(index) // 2]) for part in run_in_halves(work, half, fail, model, device)]
-
-
-def _answers_somewhere(model: Model, device: torch.device) -> bool:
-    """True if the model returns finite logits for an input of zeros (clamped to the domain)."""
-    x = model.domain.clamp(torch.zeros(1, *model.domain.shape, device=device))
-    try:
-        return bool(torch.isfinite(predict(model, x, 1)).all())
-    except ModelError:
-        return False

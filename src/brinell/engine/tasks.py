@@ -222,10 +222,7 @@ class MapTask(Task):
         alone = level and len(torch.unique(ordered[:, -1] - ordered[:, -2])) == 1
         text = "the model answers scores for each pixel"
         if alone:
-            text = (
-                "the model answers the class of each pixel alone (argmax): neither gradients nor scores lead an attack; return "
-                "logits"
-            )
+            text = "the model answers the class of each pixel alone (argmax), by which no attack is led: return logits"
         return [{"code": "argmax", "passed": not alone, "text": text}, *super().checks(ids)]
 
 
@@ -250,8 +247,7 @@ def fit_maps(model: Model, dataset: Dataset, first: Sequence[int], device: torch
     classes = len(dataset.classes)
     if full.output.classes < classes:
         assert dataset.info.truth is not None
-        values = np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK))))
-        values = values[values != IGNORED]
+        values = sorted({*np.unique(dataset.info.truth.load(range(min(len(dataset), CHUNK)))).tolist()} - {IGNORED})
         renumber = f", or number {', '.join(map(str, values))} from 0" if len(values) <= full.output.classes else ""
         raise RequestError(
             f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
@@ -357,12 +353,8 @@ def check_boxes(model: Model, dataset: Dataset, first: Sequence[int], device: to
         )
     if form.classes != len(dataset.classes):
         raise RequestError(
-            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: "
-            + (
-                "leave out its class for the background, or multiply the scores by the column of objectness and leave that out"
-                if form.classes == len(dataset.classes) + 1
-                else "choose the model of this data"
-            )
+            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(dataset.classes)}: choose the model "
+            "of this data, without a class for the background and a column of objectness, by which scores are multiplied"
         )
     with model.info.session(device), torch.no_grad():
         answer = model.predict(dataset.load(first).to(device))
