@@ -71,14 +71,14 @@ def pair_auc(distances: Array, labels: Array) -> tuple[float, Array]:
     """
     n = len(labels)
     first, second = np.triu_indices(n, 1)
-    within = labels[first] == labels[second]
-    if within.all() or not within.any():
+    is_same_class = labels[first] == labels[second]
+    if is_same_class.all() or not is_same_class.any():
         raise ValueError("separation takes pairs within a class and pairs between classes")
     # Share of the pairs of the other kind on whose right side each pair lies.
     share = np.empty(len(distances))
-    share[within] = 1 - _placements(distances[~within], distances[within])
-    share[~within] = _placements(distances[within], distances[~within])
-    value = float(share[within].mean())
-    influence = (share - value) / np.where(within, within.sum(), (~within).sum())
+    share[is_same_class] = 1 - _placements(distances[~is_same_class], distances[is_same_class])
+    share[~is_same_class] = _placements(distances[is_same_class], distances[~is_same_class])
+    value = float(share[is_same_class].mean())
+    influence = (share - value) / np.where(is_same_class, is_same_class.sum(), (~is_same_class).sum())
     of_samples = np.bincount(first, influence, n) + np.bincount(second, influence, n)
     return value, value + n * of_samples

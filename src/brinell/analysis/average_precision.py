@@ -50,7 +50,7 @@ def match_set(detections: Sequence[Detections], objects: Sequence[Objects], leve
     counts = [len(part) for part in detections]
     pairs = [match(*pair, levels) for pair in zip(detections, objects, strict=True)]
     truths = [objects_of_picture.labels[~objects_of_picture.crowd] for objects_of_picture in objects]
-    hits = [(chosen >= 0) & ~ignored for chosen, ignored in pairs]
+    hits = [(partner >= 0) & ~ignored for partner, ignored in pairs]
     return Matches(
         picture=np.repeat(np.arange(len(counts)), counts),
         label=np.concatenate([part.labels for part in detections]),

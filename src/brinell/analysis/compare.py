@@ -80,8 +80,8 @@ def align(sides: Sequence[Side]) -> Common:
         np.column_stack([of_model.clean, worst_case(of_model, stages)[:, eps_index(of_model.eps, eps)]])
         for of_model, stages in zip(cells, counted, strict=True)
     ]
-    judged = [of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)]
-    ids = reduce(np.intersect1d, judged)
+    ids_by_model = [of_model.ids[(rows <= RIGHT).all(1)] for of_model, rows in zip(cells, states, strict=True)]
+    ids = reduce(np.intersect1d, ids_by_model)
     if not len(ids):
         raise RequestError(
             "no sample was judged on every model: audit all on the same samples, with an attack that applies to each"

@@ -60,10 +60,10 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         broken[index] = np.ma.filled(part.broken, np.inf)
         below = np.full(len(ids), RIGHT, np.int8)
         below[index[part.outcome == Outcome.FAILED]] = UNJUDGED
-        alone = bool(stage.get("turn", {}).get("alone"))
-        reached = eps * (1 + 1e-9) >= (broken if alone else np.minimum(broken, before))[:, None]
+        is_separate = bool(stage.get("turn", {}).get("alone"))
+        is_broken = eps * (1 + 1e-9) >= (broken if is_separate else np.minimum(broken, before))[:, None]
         if stage["name"] not in skipped:
-            states[i] = np.where(reached, WRONG, below[:, None])
+            states[i] = np.where(is_broken, WRONG, below[:, None])
             states[i, clean != RIGHT] = clean[clean != RIGHT, None]
         before = np.minimum(before, broken)
     states[:, :, eps == 0] = clean[None, :, None]

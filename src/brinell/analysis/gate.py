@@ -98,11 +98,11 @@ def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "t
         raise RequestError(
             f"{option('unmet')} is about a criterion of probability, and {run} has none: audit with {option('criterion')}"
         )
-    others = [metric for metric in metrics if metric != "unmet"]
-    if criterion is not None and others:
+    accuracies = [metric for metric in metrics if metric != "unmet"]
+    if criterion is not None and accuracies:
         raise RequestError(
             f"{run} states the share of inputs that do not meet {criterion}, which is not robust accuracy: demand "
-            f"{option('unmet')} in place of {option(others[0])}"
+            f"{option('unmet')} in place of {option(accuracies[0])}"
         )
 
 
@@ -116,8 +116,8 @@ def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
     codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
     for code in allow:
         if code not in codes:
-            near = suggestion(code, codes, f"`brinell gate` without {option('allow')} prints the code of each")
-            raise RequestError(f"no check or warning has the code {code!r}{near}")
+            advice = suggestion(code, codes, f"`brinell gate` without {option('allow')} prints the code of each")
+            raise RequestError(f"no check or warning has the code {code!r}{advice}")
 
 
 def rates_of(result: ModelResult) -> Mapping[str, Sequence[Rate]]:
@@ -212,8 +212,8 @@ def against_baseline(
         pair = next((pair for pair in paired.robust if math.isclose(pair.eps, budget)), None)
         if pair is None:
             in_run = any(math.isclose(e, budget) for e in result.eps)
-            who, lacking = ("the baseline", baseline) if in_run else ("the run", result)
-            text = f"{who} has no eps {budget_text}, only {', '.join(lacking.eps_text)}: audit it there"
+            subject, lacking = ("the baseline", baseline) if in_run else ("the run", result)
+            text = f"{subject} has no eps {budget_text}, only {', '.join(lacking.eps_text)}: audit it there"
             checks.append(Check(code=BASELINE, name=f"{name} not worse than the baseline", passed=False, text=text))
         else:
             checks.append(_against(name, pair, max_drop))

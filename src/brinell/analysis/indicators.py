@@ -162,8 +162,8 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     retried = len(np.unique(records.sample_id[attacked_harder]))
     observation += f"; stronger attacks on {retried} of the remaining samples broke {further} more"
     result = _share(Code.BLACK_BOX, k + further, n, NOTABLE, observation, bad)
-    settled = {"passed": True, "reason": None, "text": observation}
-    return result if result.passed is False else result.model_copy(update=settled)
+    update = {"passed": True, "reason": None, "text": observation}
+    return result if result.passed is False else result.model_copy(update=update)
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
@@ -184,8 +184,8 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     if not len(robust):
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=NO_ROBUST_SAMPLE)
     if not len(gains):
-        few = "it takes two gradient attacks on one loss, one after the other, on a robust sample"
-        return _not_made(Code.INCOMPLETE, _without_gradients(manifest, model) or few)
+        reason = "it takes two gradient attacks on one loss, one after the other, on a robust sample"
+        return _not_made(Code.INCOMPLETE, _without_gradients(manifest, model) or reason)
     k, n = int((gains > RISING).sum()), len(gains)
     observation = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
     bad = "more steps or restarts would come nearer still, and the robust accuracy is too high"

@@ -136,14 +136,14 @@ class Pictures(ABC):
         if less is not None:
             value, draws = value - self.value(name, less), draws - self.values(name, less, self.weights)
         spread = len(index) > 1 and len(np.unique(draws[np.isfinite(draws)])) > 1
-        found = interval(value, draws) if spread else Interval(value, float("nan"), float("nan"))
-        return {key: number if np.isfinite(number) else None for key, number in found._asdict().items()}
+        estimate = interval(value, draws) if spread else Interval(value, float("nan"), float("nan"))
+        return {key: number if np.isfinite(number) else None for key, number in estimate._asdict().items()}
 
 
-def _ratio(part: Array, whole: Array, weights: Array) -> Array:
+def _ratio(part: Array, total: Array, weights: Array) -> Array:
     """(draws,): a sum over pictures per sum over pictures; NaN where there is nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: Array = (weights @ part.astype(np.float64)) / (weights @ whole.astype(np.float64))
+        ratio: Array = (weights @ part.astype(np.float64)) / (weights @ total.astype(np.float64))
     return ratio
 
 
@@ -265,8 +265,8 @@ class Boxes(Pictures):
     @cached_property
     def outcomes(self) -> list[Outcomes]:
         """The outcome of each object and shown box of each row."""
-        shown = [boxes.select_above(self.least_score) for boxes in self.boxes]
-        return [judge(boxes, self.objects[picture]) for boxes, picture in zip(shown, self.picture, strict=True)]
+        visible = [boxes.select_above(self.least_score) for boxes in self.boxes]
+        return [judge(boxes, self.objects[picture]) for boxes, picture in zip(visible, self.picture, strict=True)]
 
     @cached_property
     def counts(self) -> dict[str, Array]:

@@ -125,11 +125,11 @@ def verdict(figures: Figures) -> str:
     if broken:
         first = _gravest(broken, checks)
         return _sentence(f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first])
-    if where := where_it_breaks(clean, figures.robust, figures.texts):
-        return where
+    if sentence := where_it_breaks(clean, figures.robust, figures.texts):
+        return sentence
     if not last.k:
-        which = "every sample" if clean.k == clean.n else "every correctly classified sample"
-        return f"{subject} is 0 %: {which} has an adversarial example."
+        extent = "every sample" if clean.k == clean.n else "every correctly classified sample"
+        return f"{subject} is 0 %: {extent} has an adversarial example."
     missing = not_made(figures.checks)
     if any(check.reason == TOO_FEW for check in missing):
         return f"{subject} is at most {figure}: no check failed, but {last.n} samples are too few to tell."
@@ -146,16 +146,16 @@ def where_it_breaks(clean: Rate, robust: Sequence[Rate], texts: Sequence[str]) -
 
     The ends are the largest budget up to which the whole interval is above half, and the smallest from which it is below.
     """
-    judged = [(rate, text) for rate, text in zip(robust, texts, strict=True) if rate.eps > 0 and rate.value is not None]
+    pairs = [(rate, text) for rate, text in zip(robust, texts, strict=True) if rate.eps > 0 and rate.value is not None]
     half = (clean.value or 0.0) / 2
-    above = [text for rate, text in judged if (rate.low or 0.0) > half]
-    below = [text for rate, text in judged if rate.high is not None and rate.high < half]
-    if len(judged) < 2 or not below or (judged[-1][0].value or 0.0) >= 2 * LITTLE * half or robust[-1].value is None:
+    above = [text for rate, text in pairs if (rate.low or 0.0) > half]
+    below = [text for rate, text in pairs if rate.high is not None and rate.high < half]
+    if len(pairs) < 2 or not below or (pairs[-1][0].value or 0.0) >= 2 * LITTLE * half or robust[-1].value is None:
         return ""
-    last, budget = judged[-1]
-    left = f"and at most {_percent(last)} is left at {budget}" if last.k else f"and nothing is left at {budget}"
+    last, budget = pairs[-1]
+    ending = f"and at most {_percent(last)} is left at {budget}" if last.k else f"and nothing is left at {budget}"
     place = f"between {above[-1]} and {below[0]}" if above else f"before {below[0]}"
-    return f"Half of the clean accuracy of {_percent(clean)} is lost {place}, {left}."
+    return f"Half of the clean accuracy of {_percent(clean)} is lost {place}, {ending}."
 
 
 def statement(criterion: str, figures: Figures) -> str:
@@ -183,8 +183,8 @@ def verdict_notes(figures: Figures) -> Iterator[str]:
     first = next((code for code in UNSTEADY if code in failed), None)
     if first is None and (candidates := failed & BROKEN.keys()):
         first = _gravest(candidates, checks)
-    if others := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
-        yield f"{join_codes(others)} failed too." if first else f"{join_codes(others)} failed."
+    if remaining := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
+        yield f"{join_codes(remaining)} failed too." if first else f"{join_codes(remaining)} failed."
     route = figures.detours
     if Code.RANDOM in failed and route.answers > 1:
         yield f"Attacks follow the mean of {route.answers} answers, and it decides whether an input is adversarial."

@@ -90,14 +90,14 @@ class AfterContext:
 
 def changed_weights(context: AfterContext) -> Finding:
     """Weights and buffers at the end are those of the beginning."""
-    same = context.beginning.weights == Identity.of(context.model).weights
+    is_unchanged = context.beginning.weights == Identity.of(context.model).weights
     text = "weights and buffers are those of the beginning"
-    if not same:
+    if not is_unchanged:
         text = (
             "weights or buffers are no longer those of the beginning: the model learns, or keeps statistics, of what it is "
             "asked, so the attacks met several models; audit it with its state fixed"
         )
-    return Finding(code=Code.WEIGHTS, passed=same, text=text)
+    return Finding(code=Code.WEIGHTS, passed=is_unchanged, text=text)
 
 
 def drift_until_the_end(context: AfterContext) -> Finding:

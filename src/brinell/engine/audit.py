@@ -37,10 +37,10 @@ def run_audit(
     """
     if isinstance(pool, Channel):
         pool.serve(AuditWorker(plan).answer)
-    about = plan_facts(plan)
+    facts = plan_facts(plan)
 
     def work() -> None:
-        manifest = LAYOUT.head | provenance.start_record(plan.request, command) | json.loads(json.dumps(about))
+        manifest = LAYOUT.head | provenance.start_record(plan.request, command) | json.loads(json.dumps(facts))
         manifest |= provenance.machine_facts(plan.device) | {key: {} for key in ACCUMULATED} | stored_facts(out)
         folder = Run(out, manifest)
         for note in (*manifest["data"]["notes"], *plan.notes):
@@ -61,7 +61,7 @@ def run_audit(
         LAYOUT,
         out,
         plan.request,
-        cell=about["cell"],
+        cell=facts["cell"],
         command=command,
     )
     make_folder(job, work, resume=resume)
@@ -88,7 +88,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     criterion = (plan.targeting or plan.threshold or MISCLASSIFIED).describe()
     if plan.request.reject_class is not None:
         criterion = {"name": NotRejected.name}  # the class is with the facts of each model
-    surrogates = [{"name": one.name, "spec": one.spec, **one.facts} for one in (*plan.surrogates, *plan.brought)]
+    surrogates = [{"name": entry.name, "spec": entry.spec, **entry.facts} for entry in (*plan.surrogates, *plan.brought)]
     return {
         "cell": plan_hash(plan),
         "seed": plan.request.seed,
@@ -106,5 +106,5 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             for model in plan.models
             for name, reason in model.skipped.items()
         ],
-        "warnings": [{"code": one.code, "model": None, "text": one.text} for one in plan.dataset.info.remarks],
+        "warnings": [{"code": remark.code, "model": None, "text": remark.text} for remark in plan.dataset.info.remarks],
     }

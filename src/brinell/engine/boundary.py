@@ -144,8 +144,8 @@ def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
         middle = low[rows] + part[rows] * (high - low)[rows]
         logits = oracle.scores(lines.ids[rows], lines.at(middle, rows))
         agreement = logits.argmax(1) == classes[rows]
-        same = (logits == torch.where(agreement[:, None], before[rows], after[rows])).all(1)
-        stepped[rows] |= same & ((high - low)[rows] > APART)
+        is_equal = (logits == torch.where(agreement[:, None], before[rows], after[rows])).all(1)
+        stepped[rows] |= is_equal & ((high - low)[rows] > APART)
         low[rows], high[rows] = torch.where(agreement, middle, low[rows]), torch.where(agreement, high[rows], middle)
         before[rows] = torch.where(agreement[:, None], logits, before[rows])
         after[rows] = torch.where(agreement[:, None], after[rows], logits)
@@ -273,10 +273,10 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
     if k := int(jumps.any(1).sum()):
         leading, classes = torch.unique(crossings.classes[jumps]).tolist(), torch.unique(crossings.classes)
         is_few = len(leading) <= 3 and 2 * len(leading) <= len(classes)
-        where = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
+        scope = f" (where class {' or '.join(map(str, leading))} leads)" if is_few else ""
         text = (
             f"on {k} of {n} {description} the margin beside the decision boundary is above {100 * JUMP:.0f} % of the clean one"
-            f"{where}: {REMEDY}"
+            f"{scope}: {REMEDY}"
         )
         return Finding(code=code, passed=False, text=text, figure=k / n, limit=0.0)
     error_rate, rate = 0.0, ERROR_RATE / len(NEAR)
@@ -289,13 +289,13 @@ def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: 
                 f"{100 * (1 - distance):g} % of the way to the decision boundary: {REMEDY}"
             )
             return Finding(code=code, passed=False, text=text, figure=share, limit=limit, error_rate=rate)
-    text, few = f"on all {n} {description} the margin goes to zero at the decision boundary", n < fewest
+    text, is_small = f"on all {n} {description} the margin goes to zero at the decision boundary", n < fewest
     return Finding(
         code=code,
-        passed=None if few else True,
-        text=f"{TOO_FEW}: {text}" if few else text,
+        passed=None if is_small else True,
+        text=f"{TOO_FEW}: {text}" if is_small else text,
         figure=0.0,
         limit=0.0,
         error_rate=error_rate,
-        reason=TOO_FEW if few else None,
+        reason=TOO_FEW if is_small else None,
     )

@@ -138,14 +138,14 @@ def run_attack(setting: AttackSetting, task: GroupTask, batch_size: int) -> Resu
     judging[index] += columns.pop("judge_forwards")
     costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
     costs |= {"surrogate_passes": passes, "seconds": seconds}
-    left = np.ma.masked_where(fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin)
-    found = {name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True) for name, values in columns.items()}
+    margins = np.ma.masked_where(fooled | ~np.isfinite(margin := ledger.best.margin.cpu().numpy()), margin)
+    masked = {name: np.ma.MaskedArray(np.zeros(len(fooled), values.dtype), mask=True) for name, values in columns.items()}
     for name, values in columns.items():
-        found[name][index] = values
+        masked[name][index] = values
     outcome = np.where(fooled, str(Outcome.BROKEN), str(Outcome.SURVIVED))
     lowest = np.ma.masked_where(~fooled, np.append(plan.levels, np.inf)[broken])
     attacked = plan.levels[task.level]
-    records = make_rows(setting, task, outcome, attacked=attacked, broken=lowest, margin=left, **found, **costs)
+    records = make_rows(setting, task, outcome, attacked=attacked, broken=lowest, margin=margins, **masked, **costs)
     closest = ledger.best.closest.cpu().numpy()
     arrays = {int(samples[row]): closest[row] for row in index}
     return Result(

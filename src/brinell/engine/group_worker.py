@@ -92,11 +92,11 @@ def open_models(
     plan: Plan, source: ModelSource, manifest: dict[str, Any], sessions: ExitStack
 ) -> tuple[Model, tuple[Model, ...]]:
     """A model and the surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps their kinds."""
-    model, others = source.open(), [surrogate.open() for surrogate in plan.surrogates]
-    for opened in (model, *others):
-        sessions.enter_context(opened.info.session(plan.device))
+    model, networks = source.open(), [surrogate.open() for surrogate in plan.surrogates]
+    for network in (model, *networks):
+        sessions.enter_context(network.info.session(plan.device))
     surrogates = tuple(
         with_logits(other, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
-        for surrogate, other in zip(plan.surrogates, others, strict=True)
+        for surrogate, other in zip(plan.surrogates, networks, strict=True)
     )
     return with_logits(model, plan.dataset, manifest, plan.device), surrogates

@@ -106,22 +106,23 @@ class LiveProgress:
 
     def _refresh(self) -> None:
         """Show the current progress in the live line; elsewhere print it once a minute."""
-        now, stage = time.monotonic(), self._stage
-        self._refreshed = now
+        moment, stage = time.monotonic(), self._stage
+        self._refreshed = moment
         note = f"{stage.open_samples:,} open" if self._robust is None else f"{self._robust:,} robust"
         if stage.passes and (self._console.width >= 100 or not self._live):
             note += f", {stage.passes / max(stage.seconds(), 1e-9):,.0f} passes/s"
-        done, total = self._passes + stage.passes, None
-        if self._forecast is not None and done:
+        passes, total = self._passes + stage.passes, None
+        if self._forecast is not None and passes:
             later, models = self._forecast
             # The passes of this stage that are left, or those in proportion to the open samples if that is less.
             open_ = stage.expected * stage.open_samples / stage.samples if stage.samples else 0.0
             remaining = max(min(stage.expected - stage.passes, open_), open_ / 10) + later
             remaining += models * (self._of_model + stage.passes + remaining)
-            note, total = f"{note}, about {duration(remaining * (now - self._start) / done)} left", done + remaining
-        self._bar.update(self._task, completed=done, total=total, description=f"{stage.model} {stage.name}", note=note)
-        if not self._live and not self._quiet and now - self._reported > REPORT_INTERVAL:
-            self._reported = now
+            note = f"{note}, about {duration(remaining * (moment - self._start) / passes)} left"
+            total = passes + remaining
+        self._bar.update(self._task, completed=passes, total=total, description=f"{stage.model} {stage.name}", note=note)
+        if not self._live and not self._quiet and moment - self._reported > REPORT_INTERVAL:
+            self._reported = moment
             self._print(f"{stage.model} {stage.name}: {note}")
 
     def _end_stage(self, *, report: bool = True) -> None:

@@ -435,5 +435,5 @@ ANSWERS = (
 
 def mistakes_of(answers: Answers) -> list[Mistake]:
     """The best explanation of wrong answers, and one that explains them as well."""
-    found = sorted(filter(None, (entry(answers) for entry in ANSWERS)), key=lambda mistake: -mistake.rate)
-    return [mistake for mistake in found if mistake.rate >= found[0].rate - AS_GOOD][:2]
+    explanations = sorted(filter(None, (entry(answers) for entry in ANSWERS)), key=lambda mistake: -mistake.rate)
+    return [mistake for mistake in explanations if mistake.rate >= explanations[0].rate - AS_GOOD][:2]

@@ -158,14 +158,14 @@ class ModelAudit:
         """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""
         stages, names = self.plan.stages, [source.name for source in self.plan.models]
         number = stages.index(stage) + 1
-        later = [one for one in stages[number:] if one.name not in self.source.skipped and not self.checks.waits(one)]
+        later = [entry for entry in stages[number:] if entry.name not in self.source.skipped and not self.checks.waits(entry)]
         passes = samples * sum(self.plan.cost_once(self.source, stage))
         self.progress.stage(self.source.name, f"{number}/{len(stages)} {stage.short or stage.name}", samples, passes)
         # The forecast takes the samples that are near the boundary now for those that later stages will find there.
         current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
         remaining = {
-            one.name: int((open_ & ~self._spared_samples(one, current)).sum()) * sum(self.plan.cost_once(self.source, one))
-            for one in later
+            entry.name: int((open_ & ~self._spared_samples(entry, current)).sum()) * sum(self.plan.cost_once(self.source, entry))
+            for entry in later
         }
         self.progress.forecast({stage.name: passes} | remaining, len(names) - names.index(self.source.name) - 1)

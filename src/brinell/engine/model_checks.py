@@ -142,8 +142,8 @@ class ModelChecks:
     def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
         """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder, and these examples."""
         records = self.audited.all_rows()
-        made = [stage.name for stage in self.plan.stages if not stage.waits]
-        rows_ = np.flatnonzero(has_broken(records) & np.isin(records.attack.astype(str), made))
+        stage_names = [stage.name for stage in self.plan.stages if not stage.waits]
+        rows_ = np.flatnonzero(has_broken(records) & np.isin(records.attack.astype(str), stage_names))
         rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
         rows_ = rows_[evenly_spaced(len(rows_), boundary.EXAMPLES)] if len(rows_) else rows_
         examples: dict[int, Array] = {}
@@ -163,8 +163,8 @@ class ModelChecks:
         if recorded.keys() <= {Code.CLEAN} or Code.WEIGHTS in recorded:
             return {}  # nothing was attacked, or these checks exist already
         clean = self.audited.rows[CLEAN]
-        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        clean = rows.take(clean, judged[evenly_spaced(len(judged), DRIFT_SAMPLES)] if len(judged) else judged)
+        index = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        clean = rows.take(clean, index[evenly_spaced(len(index), DRIFT_SAMPLES)] if len(index) else index)
         robust, (_, adversarial) = self._robust(state), self._adversarial_examples()
         robust = robust[evenly_spaced(len(robust), max(1, INPUTS - len(adversarial)))] if len(robust) else robust
         context = AfterContext(

@@ -176,14 +176,14 @@ def make_plan(
     shared = distance, stages, target is not None
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared, request) for spec, opener, copy in openers)
     check_names([source.name for source in sources])
-    known = max(len(classes), int(labels.max(initial=0)) + 1)
+    count = max(len(classes), int(labels.max(initial=0)) + 1)
     notes += [
-        f"{source.name} tells {known + 1} classes apart, and the data has {known}: if it rejects inputs by class {known}, add "
-        f"{option('reject_class', str(known))}, and such an input is no success"
+        f"{source.name} tells {count + 1} classes apart, and the data has {count}: if it rejects inputs by class {count}, add "
+        f"{option('reject_class', str(count))}, and such an input is no success"
         for source in sources
-        if source.reject is None and known > 1 and source.facts["classes"] == known + 1
+        if source.reject is None and count > 1 and source.facts["classes"] == count + 1
     ]
-    notes += surrogate_notes(*([(one.name, one.facts) for one in part] for part in ((*surrogates, *brought), sources)))
+    notes += surrogate_notes(*([(entry.name, entry.facts) for entry in part] for part in ((*surrogates, *brought), sources)))
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])
@@ -354,8 +354,8 @@ def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
         raise RequestError(f"{spec!r} names its classes {'twice' if stated[0] else 'by nothing'}: write {CLASS_NAMES}=NAME+NAME")
     names = tuple(stated[0].split("+"))
     check_unique(names, f"the option {CLASS_NAMES}=")
-    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{CLASS_NAMES}="))
-    return f"{body}?{rest}" if rest else body, names
+    options = "&".join(pair for pair in pairs if not pair.startswith(f"{CLASS_NAMES}="))
+    return f"{body}?{options}" if options else body, names
 
 
 def model_facts(model: Model) -> dict[str, Any]:
@@ -379,12 +379,12 @@ def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model:
     line = f"no attack can run on {model.name} ({listing})"
     blind = model.access < Access.GRADIENTS and any(stage.attack.access > model.access for stage in stages)
     if not blind:
-        others = [stage.attack.distances for stage in stages if distance.name not in stage.attack.distances]
-        return f"{line}{norm_advice({name for names in others for name in names})}"
+        distances = [stage.attack.distances for stage in stages if distance.name not in stage.attack.distances]
+        return f"{line}{norm_advice({name for names in distances for name in names})}"
     if model.access == Access.LABELS:
         return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
-    other = f", or name the model as {model.info.gradients} for attacks by gradients" if model.info.gradients else ""
-    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{other}"
+    alternative = f", or name the model as {model.info.gradients} for attacks by gradients" if model.info.gradients else ""
+    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{alternative}"
 
 
 def skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:

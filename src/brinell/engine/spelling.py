@@ -104,11 +104,11 @@ def _folder_plugin(kind: Kind, folder: Path) -> str:
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name
-    below, inside = ({file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)} for pattern in ("*/*", "*"))
+    below, direct = ({file.suffix.lower() for file in islice(folder.glob(pattern), MAX_ENTRIES)} for pattern in ("*/*", "*"))
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
-        if suffixes & below or ((folder / "labels.csv").is_file() and suffixes & inside):
+        if suffixes & below or ((folder / "labels.csv").is_file() and suffixes & direct):
             return name
-    if inside & (PICTURES | VIDEOS):
+    if direct & (PICTURES | VIDEOS):
         remedy = "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"
     elif files := [file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))]:
         remedy = f"name the file, as {files[0]}"

@@ -172,6 +172,6 @@ class AttackRun:
         state = self._state
         merged, is_spared = merge_attacks(self._groups), state.correct & self._spared & (state.broken > 0)
         index = np.flatnonzero(is_spared & bool(self._groups))
-        spared = make_rows(self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED))
-        records = rows.concatenate([merged, spared])
+        spared_rows = make_rows(self._setting, self._task(OpenGroup(index, state.broken[index])), str(Outcome.SPARED))
+        records = rows.concatenate([merged, spared_rows])
         return rows.take(records, np.argsort(records.sample_id, kind="stable"))

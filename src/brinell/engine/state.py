@@ -60,8 +60,8 @@ class State:
         broken = has_broken(records)
         np.minimum.at(self.broken, index[broken], np.searchsorted(levels, np.ma.getdata(records.broken)[broken]))
         self.last = np.full(len(ids), -np.inf)
-        left = ~np.ma.getmaskarray(records.margin)
-        self.last[index[left]] = np.ma.getdata(records.margin)[left]
+        has_margin = ~np.ma.getmaskarray(records.margin)
+        self.last[index[has_margin]] = np.ma.getdata(records.margin)[has_margin]
         self.nearest = np.maximum(nearest, self.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
         fooled = index[broken]

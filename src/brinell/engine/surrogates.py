@@ -51,16 +51,16 @@ def surrogate_notes(surrogates: Named, models: Named) -> list[str]:
     for name, facts in surrogates:
         if names.count(name) > 1 or digests.count(facts["digest"]) > 1:
             raise RequestError(f"the surrogate {name} is named twice: name each once, and tell them apart by the option name=")
-        for other, others in models:
-            if facts["classes"] != others["classes"]:
+        for model, model_facts in models:
+            if facts["classes"] != model_facts["classes"]:
                 raise RequestError(
-                    f"the surrogate {name} tells {facts['classes']} classes apart, and {other} {others['classes']}: name a "
+                    f"the surrogate {name} tells {facts['classes']} classes apart, and {model} {model_facts['classes']}: name a "
                     "network with the classes of the model under test"
                 )
-            if facts["digest"] == others["digest"]:
+            if facts["digest"] == model_facts["digest"]:
                 notes.append(
                     f"the surrogate {name} is the model under test itself: attacks follow its own gradients, so the figures of "
-                    f"{other} are white-box"
+                    f"{model} are white-box"
                 )
     return notes
 
