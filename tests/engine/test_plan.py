@@ -195,7 +195,7 @@ def test_toml_round_trip(tmp_path, request_):
 
 
 def test_toml_that_cannot_be_read(tmp_path_factory, subtests):
-    for content, message in [(b"data = ", "is no TOML"), (b"\xff\xfe", "is no TOML"), (None, "there is no")]:
+    for content, message in [(b"data = ", "no TOML"), (b"\xff\xfe", "no TOML"), (None, "there is no")]:
         with subtests.test(str((content, message))):
             tmp_path = tmp_path_factory.mktemp("row")
             file = tmp_path / "run.toml"

@@ -144,11 +144,12 @@ def test_runs_are_compared_opened_and_written_again(runs, tmp_path, capsys):
 
 def test_models_are_audited_first(runs, tmp_path, capsys):
     work = workspace(tmp_path, n=12)
-    models = [f"torch:{work / 'model.py'}:parabola?{options}" for options in ("name=near", "name=far&args=at=0.7")]
+    models = [f"{work / 'model.py'}:parabola?{options}" for options in ("name=near", "name=far&args=at=0.7")]
     words = ["compare", *models, f"--data=npz:{work / 'data.npz'}", "--eps", "0.1", "--attack", "fgsm"]
     assert cli([*words, "--out", str(tmp_path / "s")]) == 0
     out = capsys.readouterr().out
     assert "far is the most robust" in out and "page: " in out
+    assert brinell.verify(tmp_path / "s" / "audit", trust=tmp_path).passed, "the audit within has the models as it opens them"
     assert cli([*words, "--out", str(tmp_path / "s"), "--resume"]) == 0
     capsys.readouterr()
     near = str(runs / "near")

@@ -83,7 +83,7 @@ def _plan(call: Call) -> Plan | None:
     request: CompareRequest = call.request
     settings = {name: getattr(request, name) for name in SETTINGS}
     if specs := tuple(name for name in request.run if not os.path.isdir(user_path(name))):
-        return plan_audit(Request(model=specs, **settings), dataset=call.dataset())
+        return plan_audit(parse_request(Request, {"model": specs, **settings}), dataset=call.dataset())
     if changed := [name for name, value in settings.items() if value != CompareRequest.model_fields[name].default]:
         raise RequestError(f"{option(changed[0])} is for models that are audited first, and only runs are compared: leave it out")
     return None

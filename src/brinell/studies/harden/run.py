@@ -311,7 +311,7 @@ def repeat(call: Call, folder: Path) -> None:
 
 def _audit(plan: HardenPlan, call: Call, name: str) -> None:
     folder, spec, specs = plan.folder / name, spec_in(plan.folder, plan.facts), plan.audit.model
-    models: tuple[Model, ...] = (plan.subject,)
+    models: tuple[Model, ...] = (plan.subject,) if call.models() else ()
     if name == AFTER:
         models = () if spec else (plan.copied(plan.folder / plan.facts.weights),)
         specs = (spec,) if spec else specs
