@@ -178,3 +178,9 @@ def mean_returns(environment: Swaps, act: Callable[[Observation], Action], round
         best += environment.best().mean()
         total += environment.step(act(observation)).reward.mean()
     return float(total) / rounds, float(best) / rounds
+
+
+def predicted(posterior, rows, change):
+    """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some slots of a linear model."""
+    variance = posterior.unit[rows].square() * posterior._effect_moments(rows, change)[3]
+    return (posterior.mean[rows] * change).sum((1, 2)), variance

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from _environments import predicted
 from _helpers import mlp
 from _second_device import NAME, second_device
 from brinell import plugins
@@ -42,7 +43,7 @@ def answers_of(device, surrogates):
             model.forget(torch.tensor([1], device=device), torch.full((1, 5), 0.5, device=device))
         change, effect = normal(len(slots), 2, 5, seed=number), normal(len(slots), seed=100 + number)
         model.update(torch.tensor(slots, device=device), change.to(device), effect.to(device))
-    return [values.cpu() for values in (model.mean, *model.predict(every, normal(3, 2, 5, seed=50).to(device)))]
+    return [values.cpu() for values in (model.mean, *predicted(model, every, normal(3, 2, 5, seed=50).to(device)))]
 
 
 @pytest.mark.parametrize("surrogates", [0, 2])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from _environments import predicted
 from _helpers import Recorder, batch_of, rows_of, threat_of
 from _placing import Minus, Plus, linear
 from brinell import open as open_folder
@@ -102,9 +103,9 @@ def test_predictions_are_those_that_the_update_learns_from():
     posterior.forget(ROW, torch.ones(1, 6))
     posterior.follow(ROW, normal(1, 1, 1, 6, seed=3))
     change = normal(1, 1, 6)
-    assert posterior.predict(ROW, change)[1].item() > 0.1
+    assert predicted(posterior, ROW, change)[1].item() > 0.1
     posterior.update(ROW, change, torch.tensor([2.5]))
-    mean, variance = posterior.predict(ROW, change)
+    mean, variance = predicted(posterior, ROW, change)
     assert mean.item() == pytest.approx(2.5, abs=1e-4) and variance.item() == pytest.approx(0, abs=1e-4)
 
 
@@ -116,7 +117,7 @@ def test_predictions_have_the_unit_of_the_answers():
         posterior = Posterior(1, 1, 6)
         posterior.forget(ROW, torch.ones(1, 6))
         posterior.update(ROW, change, torch.tensor([2.5 * factor]))
-        predictions.append(posterior.predict(ROW, question))
+        predictions.append(predicted(posterior, ROW, question))
     (mean, variance), (larger_mean, larger_variance) = predictions
     torch.testing.assert_close(larger_mean, 3 * mean)
     torch.testing.assert_close(larger_variance, 9 * variance)

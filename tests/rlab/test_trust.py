@@ -2,6 +2,7 @@
 
 import torch
 
+from _environments import predicted
 from brinell.rlab.sensitivity import Posterior, Trust
 
 
@@ -16,7 +17,7 @@ def likelihood(slopes, answers, trust):
     posterior.forget(rows, torch.ones(n, places))
     for change, effect in answers:
         posterior.follow(rows, slopes)
-        mean, variance = posterior.predict(rows, change)
+        mean, variance = predicted(posterior, rows, change)
         values.append(-0.5 * (variance.clamp_min(1e-12).log() + (effect - mean).square() / variance.clamp_min(1e-12)))
         posterior.update(rows, change, effect)
     return float(torch.stack(values[2:]).mean())

@@ -101,7 +101,6 @@ def distorted(
         (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
 
     Raises:
-        RequestError: no such severity.
         ContractError: the distortion failed or broke its contract.
     """
     low, high = domain.bounds()
@@ -216,11 +215,7 @@ class DistortedInputs:
         return self._values[:, CLEAN].view(len(self), *self.domain.shape)
 
     def put(self, rows: Tensor, x: Tensor, rng: Streams, threat: Threat | None = None) -> None:
-        """Make everything of the samples x (m, *shape), with a stream each, in the slots (m,), for the budgets of their threat.
-
-        Raises:
-            ContractError: a distortion broke its contract.
-        """
+        """Make everything of samples x (m, *shape), with a stream each, in the slots (m,), for the budgets of their threat."""
         self._values[rows, CLEAN] = x.flatten(1)
         distortions = {id(variant.distortion): variant.distortion for variant in self.variants}.values()
         for column, distortion in enumerate(distortions):

@@ -148,9 +148,6 @@ class DQN:
         There is a point of the training curve every so many steps, and always one at the end: `seconds` of this call; `steps` of
         single slots, `updates` of the network and `episodes` so far; the `mean_return` and `mean_length` of the last 100
         episodes, None before the first; the `loss` of the last round; `epsilon`, the probability of a random action.
-
-        Raises:
-            ContractError: the loss is not finite.
         """
         began, reported = time.monotonic(), self.steps
         while bool(self.environment.alive.any()) and (steps is None or self.steps < steps):

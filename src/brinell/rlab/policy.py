@@ -25,8 +25,6 @@ class Heads(NamedTuple):
     """One (n, options) for each branch: advantages; anything finite where nothing is allowed."""
 
 
-NEVER_ELSE = 1e6
-"""An output at which an option is always chosen."""
 FREELY = 3.0
 """Logit by which any distortion is preferred to a certain one before anything is learned."""
 SHARP = 20.0
@@ -66,8 +64,7 @@ class Learned:
         keys = list(self.network(observation.features).branches)
         for branch, allowed in enumerate(observation.allowed):
             if keys[branch].shape != allowed.shape:  # trained for other distortions: any of these
-                keys[branch] = torch.zeros_like(allowed, dtype=torch.float32)
-                keys[branch][:, 0] = NEVER_ELSE
+                keys[branch] = functional.pad(keys[branch][:, :1], (0, allowed.shape[1] - 1), value=-torch.inf)
             if self.temperature:
                 keys[branch] = keys[branch] / self.temperature + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
         return best(keys, observation, self.choices)
@@ -151,10 +148,7 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
     architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al.
     give each branch a separate Q and average their errors; here the action has one Q, which is exact if effects add up.
 
-    Args:
-        heads: output of the network.
-        allowed: the options that the state allowed.
-        action: the choices. Without any, Q is the value.
+    Without any choices Q is the value.
     """
     chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
     count = sum((choice.sum(1) for choice in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)

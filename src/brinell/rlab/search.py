@@ -121,10 +121,6 @@ class PatchSearch:
     Args:
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
-
-    Raises:
-        RequestError: a criterion that the model cannot meet, or distortions that do not fit.
-        ContractError: a distortion that breaks its contract.
     """
 
     def __init__(

@@ -17,6 +17,7 @@ a surrogate lowers its coefficient, so a surrogate of another kind of network lo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,18 +52,17 @@ DRAWS = 4
 """Draws of each distortion by which the map is made."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trust:
-    """How far surrogates are trusted before the first query; chosen by queries on images of CIFAR-10 (design/0011-rlab.md)."""
+class Trust(NamedTuple):
+    """How far surrogates are trusted before the first query; chosen by queries on images of CIFAR-10 (design/0011-rlab.md).
+
+    Mean and standard deviation of their coefficients, in units; queries after which they are asked again, where the input has
+    moved; and the share of the energies that comes from their gradients.
+    """
 
     mean: float = 0.2
-    """Expected coefficient of each surrogate, in units."""
     spike: float = 0.1
-    """Standard deviation of the coefficients, in units."""
     every: int = 2
-    """Queries after which the surrogates are asked again, where the input has moved."""
     energy: float = 0.5
-    """Share of the energies that comes from the gradients of the surrogates."""
 
 
 TRUST = Trust()
@@ -139,10 +139,6 @@ class Posterior:
         self._squares[rows] += effect.square() / expected
         self._count[rows] += 1
         self._expect(rows)
-
-    def predict(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
-        """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some slots."""
-        return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._effect_moments(rows, change)[3]
 
     def _effect_moments(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Projections of changes (m, channels, places) on the state, and covariances of their effects with it, (m, state) each.

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Attack
-from brinell.core.criterion import Criterion
-from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE, deviations
 from brinell.core.ledger import Ledger
@@ -88,16 +86,6 @@ def set_aside(count: int) -> range:
     """The rows of so many inputs by which surrogates are chosen: those before the ones of the validation."""
     last = count - held_out(count)
     return range(last - int(SET_ASIDE * count), last)
-
-
-def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> Tensor:
-    """(n,) bool: which inputs do not meet a criterion yet; one query each."""
-    eot, flags = EOT(model), []
-    with torch.no_grad():
-        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), batch_size):
-            logits, part, y = eot.mean(batch.x[rows]), criterion.select(rows), batch.y[rows]
-            flags.append(~part.is_met(part.margin(logits, y, batch.x[rows]), logits, y))
-    return torch.cat(flags)
 
 
 def train(

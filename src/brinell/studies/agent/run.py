@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from brinell import plugins
 from brinell.core.contracts import Dataset
-from brinell.core.criterion import MISCLASSIFIED
+from brinell.core.criterion import MISCLASSIFIED, Criterion
+from brinell.core.eot import EOT
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
@@ -24,7 +26,7 @@ from brinell.engine.plan import TRIAL_SAMPLES, model_facts, unreadable_samples
 from brinell.engine.tasks import Task, open_task
 from brinell.rlab.agent import DEFAULT, PAPERS, Agent, verdict
 from brinell.rlab.episodes import Placement, Rules
-from brinell.rlab.train import FEWEST, Candidate, TrainConfig, not_met, set_aside, train
+from brinell.rlab.train import FEWEST, Candidate, TrainConfig, set_aside, train
 from brinell.store import trust
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent import TrainAgentRequest
@@ -115,7 +117,7 @@ def _train(call: Call) -> Agent:
             model, first_looks = subject.model, len(ids) + 1
         x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
         criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
-        right = not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
+        right = _not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
         positions = np.asarray(ids)[right.cpu().numpy()]
         batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
         budgets, distance = torch.full((len(batch),), eps, device=device), plugins.build("distance", request.norm, {})
@@ -139,6 +141,16 @@ def _train(call: Call) -> Agent:
     agent = replace(agent, about=record)
     write_atomically(out, agent.save)
     return agent
+
+
+def _not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> Tensor:
+    """(n,) bool: which inputs do not meet a criterion yet; one query each."""
+    eot, flags = EOT(model), []
+    with torch.no_grad():
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), batch_size):
+            logits, part, y = eot.mean(batch.x[rows]), criterion.select(rows), batch.y[rows]
+            flags.append(~part.is_met(part.margin(logits, y, batch.x[rows]), logits, y))
+    return torch.cat(flags)
 
 
 def _open_subject(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from brinell.core.record import Column, columns_of
 from brinell.reports.markdown import markdown, table_lines
@@ -17,10 +16,11 @@ CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation"
 def card(report: Report, form: Form) -> str:
     """Text of README.md: YAML for the hub, the report, the method, the columns and the licence."""
     category = f"task_categories:\n- {CATEGORIES[form.task]}\n" if form.domain.kind == "image" else ""
+    title = json.dumps(report.title).replace("<", "\\u003c")  # it cannot open an HTML tag
     flat = "" if form.pictures else f"\n`input` and `mask` are flat, in C order; their shape is {form.domain.shape}."
     return f"""---
 license: unknown
-pretty_name: {_json(report.title)}
+pretty_name: {title}
 {category}tags:
 - adversarial
 - robustness
@@ -92,8 +92,3 @@ def columns_text() -> str:
 def _columns(columns: Mapping[str, Column]) -> list[str]:
     rows = [(name, column.kind, column.doc) for name, column in columns.items()]
     return list(table_lines(Table(title="", columns=("column", "type", "meaning"), rows=rows)))
-
-
-def _json(value: Any) -> str:
-    """JSON for a YAML header, escaped so that it cannot open an HTML tag."""
-    return json.dumps(value).replace("<", "\\u003c")

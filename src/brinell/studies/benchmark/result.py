@@ -167,7 +167,6 @@ def _level(rows: dict[str, Array], level: float) -> LevelResult:
     at_level = rows["level"] == level
     inputs = {name: values[at_level & (rows["reached"] == True)] for name, values in rows.items()}  # noqa: E712
     count = len(inputs["level"])
-
     valid = int(inputs["valid"].sum())
     return LevelResult(
         level=level,

@@ -44,12 +44,7 @@ MAX_LEVELS = 1000
 
 
 def make_plan(call: Call) -> BenchmarkPlan:
-    """Resolve a request, and check that it fits before any query.
-
-    Raises:
-        RequestError: a setting that does not fit.
-        ContractError: a distortion that breaks its contract.
-    """
+    """Resolve a request, and check that it fits before any query."""
     request: BenchmarkRequest = call.request
     levels, eps = parse_levels(request.levels), None if request.eps is None else parse_budget(request.eps)
     settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "steps", "refine")}
