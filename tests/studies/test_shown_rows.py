@@ -17,7 +17,7 @@ from brinell.reports.csv import csv_files
 from brinell.reports.html import page as page_of
 from brinell.store import parquet, proofs, rows
 from brinell.store.files import write_arrays
-from brinell.studies.agent.result import AgentResult, AgentSurrogate, AgentValidation
+from brinell.studies.agent.result import AgentResult, AgentValidation
 from brinell.studies.certify import STUDY as CERTIFY
 from brinell.studies.certify.result import QueryResult
 from brinell.studies.corruption import STUDY as CORRUPT
@@ -158,23 +158,18 @@ def test_benchmark(benchmark_run):
 
 
 def test_lines_of_studies_without_a_folder():
-    validation = AgentValidation(
-        inputs=7, budget=90, fooled=5, cause="", queries={"policy": 4.5}, ratios={}, verdict="it wins", warning="be careful"
-    )
-    surrogates = [
-        AgentSurrogate(width=8 * k, kernel=3, accuracy=0.5 + k / 10, correlation=0.123 * k, low=0.1, kept=k != 2)
-        for k in (1, 2, 3)
-    ]
+    validation = AgentValidation(inputs=7, budget=90, fooled=5, cause="", queries={"policy": 4.5}, ratios={}, verdict="it wins")
     agent = AgentResult(
         policy="p.safetensors",
         inputs=31,
         training_queries={"probes": 1200, "steps": 34},
-        surrogates=surrogates,
+        surrogates=2,
         surrogate_passes={"probes": 5000, "steps": 6},
         validation=validation,
+        kept="network",
         command="brinell audit",
     )
-    plain = agent.model_copy(update={"surrogates": [], "validation": None})
+    plain = agent.model_copy(update={"surrogates": 0, "validation": None, "kept": "greedy"})
     texts = [agent.lines(), plain.lines()]
     limits = [{"median": 1.5, "percent_1": low} for low in (None, 0.25)]
     shares = [Share(k=k, n=100, value=k / 100, low=k / 100 - 0.05, high=k / 100 + 0.05) for k in (71, 83)]
