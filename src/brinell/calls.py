@@ -202,8 +202,9 @@ def _in_memory(
         settings[name] = spec_of(settings[name], dataset)
         datasets |= {} if dataset is None else {name: dataset}
     for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
-        data_of = study.function("data_of") or (lambda settings: study.request.model_fields["data"].default or "digits")
-        spec = settings.get("data") or data_of(settings)
+        if not (spec := settings.get("data")):
+            data_of = study.function("data_of")
+            spec = data_of(settings) if data_of else study.request.model_fields["data"].default or "digits"
         models = models_of(settings[name], datasets.get("data"), spec, **preparation)
         is_sequence = get_origin(study.fields()[name].annotation) is tuple
         if len(models) > 1 and not is_sequence:
