@@ -17,6 +17,7 @@ from brinell.analysis.inference import holm
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.engine.surrogates import mean_of
 from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST
@@ -33,7 +34,6 @@ from brinell.studies.transfer.result import (
     sentences,
     summarise,
 )
-from brinell.studies.transfer.run import Ensemble
 
 TABLE = STUDY.table()
 # The first value decides the class, with a threshold of 0.5 (near) or 0.6 (far). Margins of near: 0.12, 0.02, 0.30, wrong, 0.19.
@@ -196,12 +196,10 @@ def test_models_attacked_as_one(tmp_path):
     ensemble = next(source for source in result.sources if source.name == "near+far")
     assert ensemble.n == 5 and cell(result, "near+far", "near").white_box
     x = torch.tensor(X)
-    assert torch.allclose(
-        Ensemble([near_model(), far_model()]).predict(x), (near_model().predict(x) + far_model().predict(x)) / 2
-    )
+    assert torch.allclose(mean_of([near_model(), far_model()]).predict(x), (near_model().predict(x) + far_model().predict(x)) / 2)
     three = Recorder(lambda x: x[:, :1].repeat(1, 3), classes=3, name="three")
-    with pytest.raises(RequestError, check=refused("studies.transfer.run.Ensemble.__init__")):
-        Ensemble([near_model(), three])
+    with pytest.raises(RequestError, check=refused("engine.surrogates.MeanModel.__init__")):
+        mean_of([near_model(), three])
 
 
 def test_minimal_attacks_give_the_closest(tmp_path):

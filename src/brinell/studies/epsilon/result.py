@@ -82,8 +82,6 @@ class Evidence(Content):
 class EpsilonFacts(Facts):
     """Facts that the request leaves open."""
 
-    drawn: Count
-    """The number of samples that measure mean distances but in L2, and perceptibility."""
     evidence: TableOf[Evidence]
     """Evidence for perceptibility, by norm; none of norms without it."""
     train: Count
@@ -249,8 +247,8 @@ class EpsilonResult(FolderResult):
 
     def _means(self, norm: NormRecommendation) -> Table:
         names = [self._name(label) for label in range(len(norm.means))]
-        most = f", at most {self.request.pairs} of a class" if self.request.pairs else ""
-        source = "all pairs of samples" if norm.norm == "l2" else f"{counted(self.facts.drawn, 'sample')}{most}"
+        some = self.request.pairs and norm.norm != "l2"
+        source = f"at most {counted(self.request.pairs, 'sample')} of a class" if some else "all pairs of samples"
         return Table(
             title=f"Mean distance between classes, {distance(norm.norm)}",
             columns=("class", *names),

@@ -117,7 +117,7 @@ def make_plan(call: Call) -> EpsilonPlan:
     return EpsilonPlan(
         **vars(plan)
         | {
-            "facts": EpsilonFacts(drawn=len(subset), evidence=evidence, train=0 if train is None else len(train), notes=notes),
+            "facts": EpsilonFacts(evidence=evidence, train=0 if train is None else len(train), notes=notes),
             "identity": {
                 "train": None if train is None else train.digest(),
                 "people": {norm: review.payload() for norm, review in people.items()},

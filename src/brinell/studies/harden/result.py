@@ -23,7 +23,7 @@ from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Count, DataFacts, Facts
 from brinell.reports.numbers import counted, distance, listed, percent, points, seconds, whole
 from brinell.reports.phrases import class_label, weakest_classes
-from brinell.reports.values import Code, Curve, Note, Percent, Points, PValue, Report, Seconds, Series, Table
+from brinell.reports.values import Claimed, Code, Curve, Note, Percent, Points, PValue, Report, Series, Table
 from brinell.store import parquet, rows
 from brinell.store.table import ROWS, Folder
 from brinell.studies.harden import HardenRequest
@@ -150,7 +150,8 @@ class HardenResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         (model,), facts, train, texts = self.models, self.facts, self.facts.train, self.after.eps_text
-        checks = parquet.load_rows(Checks, Path(self.folder) / ROWS)
+        training = self.training
+        passes = f"{whole(training.forwards)} forward and {whole(training.backwards)} backward evaluations of single inputs"
         pairs = [("clean", self.comparison.clean)]
         pairs += [(text, pair) for text, pair in zip(texts, self.comparison.robust, strict=True) if pair.eps > 0]
         return Report(
@@ -203,7 +204,7 @@ class HardenResult(FolderResult):
                     name="per_class",
                     folded=True,
                 ),
-                *_training(checks, self.training),
+                _training(parquet.load_rows(Checks, Path(self.folder) / ROWS)),
             ],
             notes=[
                 *(Note("training", "warn", f"{event} †") for event in self.events),
@@ -211,6 +212,10 @@ class HardenResult(FolderResult):
                 *(Note("comparison", "note", text) for text in self.comparison.notes),
             ],
             provenance=[
+                (
+                    "training",
+                    Claimed(f"{counted(training.steps, 'step')} in {seconds(training.seconds)}: {passes}"),
+                ),
                 ("hardened weights", facts.weights),
                 *([("model, in this folder", Code(facts.spec))] if facts.spec else []),
                 ("training data", f"{train.spec}, {whole(facts.validation)} of its {counted(train.n, 'sample')} for validation"),
@@ -223,31 +228,17 @@ def _values(pair: PairedRate) -> tuple[Percent, Percent, Points]:
     return Percent(pair.value_b), Percent(pair.value_a), Points(pair.difference, pair.low, pair.high)
 
 
-def _training(checks: Checks, training: Training) -> Iterator[Curve | Table]:
-    steps, of_checks = checks.step.tolist(), checks.samples.tolist()
-    rates = [[rate(k, n) for k, n in zip(getattr(checks, name).tolist(), of_checks, strict=True)] for name in LINES]
-    columns = [getattr(checks, name).tolist() for name in ("recipe", "eps", "loss", "good")]
-    yield Curve(
+def _training(checks: Checks) -> Curve:
+    steps, samples = list(map(float, checks.step.tolist())), checks.samples.tolist()
+    return Curve(
         title="Accuracy on validation samples over the training †",
         series=[
-            Series(name=text, points=list(zip(map(float, steps), values, strict=True)), band=name == "robust")
-            for (name, text), values in zip(LINES.items(), rates, strict=True)
+            Series(name=text, points=list(zip(steps, map(rate, right.tolist(), samples), strict=True)), band=name == "robust")
+            for name, text in LINES.items()
+            for right in [getattr(checks, name)]
         ],
-        ticks=[(float(step), str(step)) for step in steps],
+        ticks=[(step, f"{step:.0f}") for step in steps],
         axis="step",
-    )
-    yield Table(
-        title="The training †",
-        columns=("step", "time", "recipe", "eps", "loss", "good", "clean", "training attack", "PGD", "PGD, full budget"),
-        rows=list(zip(steps, map(Seconds, checks.seconds.tolist()), *columns, *rates, strict=True)),
-        text=f"{counted(training.steps, 'step')} in {seconds(training.seconds)}, {whole(training.forwards)} forward and "
-        f"{whole(training.backwards)} backward evaluations of single inputs, without the checks. Each check evaluates the "
-        "network on validation samples, which the training does not use. A network that withstands the training attack but not "
-        "PGD has overfitted to it; the training then returns to an earlier state and continues with a safer recipe. The stored "
-        "weights have the highest value of the last column; the last weights win if they are as robust on all validation "
-        "samples.",
-        name="curve",
-        folded=True,
     )
 
 

@@ -1,6 +1,5 @@
 """Makes or reads each source's examples, and evaluates every model on them."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,6 @@ from brinell.core.contracts import ChoosesData, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access, Model, ModelInfo
 from brinell.core.norms import l2, linf
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
@@ -25,6 +23,7 @@ from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import check_names, model_facts, open_distance, skip_reason, usual_eps
 from brinell.engine.sources import open_data
+from brinell.engine.surrogates import mean_of
 from brinell.store import rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
@@ -164,12 +163,11 @@ def _make_examples(plan: TransferPlan, number: int, start: int) -> None:
     """Attack a slice of the samples, and store the strongest input within eps for each of them.
 
     The strongest input has the largest margin; a minimal attack gives the closest adversarial example if it finds one. Several
-    members of a source are attacked as one `Ensemble`.
+    members of a source are attacked as one, by the mean of their logits.
     """
     assert plan.stage is not None
     rows = slice(start, start + SLICE)
-    members = [plan.models[name] for name in plan.facts.sources[number].members]
-    model = members[0] if len(members) == 1 else Ensemble(members)
+    model = mean_of([plan.models[name] for name in plan.facts.sources[number].members])
     clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
     minimal = plan.stage.attack.family == "minimal"
     criterion: Criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
@@ -247,30 +245,3 @@ def read_set(source: SourceFacts) -> Examples:
     kept, places = (np.array(positions, dtype=np.int64) for positions in zip(*pairs, strict=True))
     inputs = clean.load(list(range(len(clean))))
     return inputs, np.asarray(clean.labels()), kept, changed.load(places.tolist()), {"forwards": 0, "backwards": 0}
-
-
-class Ensemble:
-    """A model whose logits are the mean of its members' logits.
-
-    Dong et al. 2018, Boosting adversarial attacks with momentum, section 3.3, equation 7, with equal weights. Of the three
-    fusions that the paper compares, the fusion of logits makes the examples that transfer best.
-    """
-
-    def __init__(self, members: Sequence[Model]) -> None:
-        if len({member.classes for member in members}) > 1:
-            counts = ", ".join(f"{member.name} {member.classes}" for member in members)
-            raise RequestError(f"models with different numbers of classes cannot be attacked as one: {counts}")
-        self._members = tuple(members)
-        self.name = "+".join(member.name for member in members)
-        self.domain, self.classes = members[0].domain, members[0].classes
-        self.access = Access(min(member.access for member in members))
-        self.info = ModelInfo(answers="logits")
-
-    def predict(self, x: Tensor) -> Tensor:
-        """Mean of the members' logits, (n, classes), for inputs x (n, *shape)."""
-        return torch.stack([member.predict(x) for member in self._members]).mean(0)
-
-    def digest(self) -> str:
-        """Hash of the members' digests."""
-        digests = " ".join(member.digest() for member in self._members)
-        return hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
