@@ -19,12 +19,7 @@ class BatchSizer:
     """
 
     def __init__(self, size: int, on_reduction: Callable[[Remark], None]) -> None:
-        self.size, self._requested, self._on_reduction = size, size, on_reduction
-
-    @property
-    def reduced(self) -> bool:
-        """True if memory ran out at least once."""
-        return self.size < self._requested
+        self.size, self._on_reduction = size, on_reduction
 
     def fit(self, work: Callable[[], Result]) -> Result:
         """Call `work`, which reads `size`; halve the size and call it again while memory runs out, down to size 1."""

@@ -394,13 +394,12 @@ def _cells(cells: Sequence[Cell]) -> Table:
 
 
 def sentences(result: TransferResult) -> list[str]:
-    """The best source, and the models on which examples succeed least and most; that no order is shown comes last."""
-    found = [*_best_source(result), *_affected(result)]
-    cells = [cell for cell in result.cells if cell.success.value is not None and not cell.white_box]
-    if not found and cells:
+    """The best source, and where examples made on other models succeed least and most; that no order is shown comes last."""
+    found, cells = list(_best_source(result)), [cell for cell in result.cells if cell.success.n and not cell.white_box]
+    if cells:
         ends = (choose(cells, key=lambda cell: cell.success.value or 0.0) for choose in (min, max))
         low, high = (f"{percent(cell.success.value)} ({cell.source} on {cell.model})" for cell in ends)
-        found = [f"Examples succeed on {low} to {high} of the samples."]
+        found.append(f"Examples made on other models succeed on {low} to {high} of the samples.")
     return sorted(found, key=lambda sentence: sentence == NO_ORDER)
 
 
@@ -420,16 +419,6 @@ def _best_source(result: TransferResult) -> Iterator[str]:
         yield f"No source is shown to be the best ({PAIRED})."
     else:
         yield f"{listed(first.rivals)} may be as good ({PAIRED})."
-
-
-def _affected(result: TransferResult) -> Iterator[str]:
-    made = {source.name for source in result.facts.sources if source.folder is None}
-    others = [cell for cell in result.cells if cell.source in made and not cell.white_box]
-    means = {name: mean([cell.success.value for cell in others if cell.model == name]) for name in result.models}
-    order = sorted(((value, name) for name, value in means.items() if value is not None), key=lambda entry: entry[0])
-    if len(order) > 1:
-        low, high = (f"{percent(value)} ({name})" for value, name in (order[0], order[-1]))
-        yield f"Examples made on other models succeed on {low} to {high} of the samples."
 
 
 def budget(result: TransferResult) -> str:
