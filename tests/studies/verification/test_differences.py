@@ -40,8 +40,8 @@ def repetition(tmp_path_factory):
 
 
 def compared(folder, repetition, claims=()):
-    comparison = Comparison()
-    compare_folders(folder, repetition, Claims(dict.fromkeys(claims, "it is a claim")), comparison)
+    comparison = Comparison(Claims(dict.fromkeys(claims, "it is a claim")))
+    compare_folders(folder, repetition, comparison)
     return comparison
 
 
@@ -152,11 +152,11 @@ def test_files_that_are_missing_or_too_many(tmp_path, repetition):
 def test_texts_follow_from_the_data(tmp_path, repetition):
     folder = write(tmp_path / "run", page="<p>2</p>")
     (folder / "more.csv").write_text("1")
-    comparison = Comparison()
-    compare_texts(folder, repetition, Claims({}), comparison)
+    comparison = Comparison(Claims({}))
+    compare_texts(folder, repetition, comparison)
     assert [difference.location for difference in comparison.differences] == ["more.csv", "report.html"]
-    comparison = Comparison()
-    compare_texts(repetition, folder, Claims({"report.html": "it is a claim"}), comparison)
+    comparison = Comparison(Claims({"report.html": "it is a claim"}))
+    compare_texts(repetition, folder, comparison)
     assert [(difference.location, difference.description) for difference in comparison.differences] == [
         ("more.csv", "the file is missing")
     ]

@@ -44,7 +44,7 @@ from brinell.store import rows
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, PARTS
 from brinell.store.run import ACCUMULATED, NO_ROWS, Run
-from brinell.studies.verification.differences import DERIVED, Claims, Comparison, are_close, compare_json
+from brinell.studies.verification.differences import DERIVED, Comparison, are_close, compare_json
 
 MIN_SAMPLES, MIN_RANDOM, SHARE = 8, 24, 0.05
 """Samples drawn by default: at least so many, of a random model more, and at least this share of those that were attacked."""
@@ -75,11 +75,10 @@ class Repetition:
         plan: its plan, rebuilt from its request.
         count: samples of each model to attack again; None for 8 or 5 %, whichever is more, and for at least 24 of a random model.
         comparison: collects differences.
-        claims: what the run may claim.
     """
 
-    def __init__(self, run: Run, plan: Plan, count: int | None, comparison: Comparison, claims: Claims) -> None:
-        self.run, self.plan, self.count, self.comparison, self.claims = run, plan, count, comparison, claims
+    def __init__(self, run: Run, plan: Plan, count: int | None, comparison: Comparison) -> None:
+        self.run, self.plan, self.count, self.comparison = run, plan, count, comparison
         self.audits: list[RepeatedAudit] = []
         self.unsettled: list[str] = []
         """What rounding on another machine, or chance, left open, as clauses."""
@@ -128,7 +127,7 @@ class Repetition:
     def _check_plan(self) -> None:
         """Stop at a manifest or samples that are not those of the plan."""
         facts = json.loads(json.dumps({key: value for key, value in plan_facts(self.plan).items() if key != "warnings"}))
-        compare_json(MANIFEST, {key: self.run.manifest.get(key) for key in facts}, facts, self.claims, self.comparison)
+        compare_json(MANIFEST, {key: self.run.manifest.get(key) for key in facts}, facts, self.comparison)
         for source in () if self.comparison.differences else self.plan.models:
             if self.run.part(source.name, CLEAN).sample_id.tolist() != self.plan.ids.tolist():
                 self.comparison.note(f"{source.name} clean", "the rows are not one for each sample in order")

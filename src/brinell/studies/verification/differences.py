@@ -74,8 +74,10 @@ class Claims:
 
 @dataclass
 class Comparison:
-    """The outcome of comparing a folder with its repetition."""
+    """The outcome of comparing a folder with its repetition, except for what the folder may claim."""
 
+    claims: Claims
+    """What is not compared."""
     rows: int = 0
     """Rows that were compared."""
     arrays: int = 0
@@ -106,31 +108,31 @@ def list_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in paths if path.name not in unrelated or path.is_symlink())
 
 
-def compare_folders(folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
+def compare_folders(folder: Path, repetition: Path, comparison: Comparison) -> None:
     """Compare the files with data of a folder with a repetition of its request."""
     comparison.rows = 0
     names, expected = ({name for name in list_files(place) if name.endswith(DATA)} for place in (folder, repetition))
-    for name in sorted(name for name in names ^ expected if not claims.covers(name)):
+    for name in sorted(name for name in names ^ expected if not comparison.claims.covers(name)):
         comparison.note(name, "the file is missing" if name in expected else "the request makes no such file")
-    for name in sorted(name for name in names & expected if not claims.covers(name)):
+    for name in sorted(name for name in names & expected if not comparison.claims.covers(name)):
         recorded, repeated = folder / name, repetition / name
         if recorded.name == MANIFEST:
             first, second = ({k: v for k, v in read_json(path).items() if k != FILES} for path in (recorded, repeated))
-            compare_json(name, first, second, claims, comparison, place=str(repetition))
+            compare_json(name, first, second, comparison, place=str(repetition))
         elif recorded.suffix == ".parquet":
-            _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), claims, comparison)
+            _compare_tables(name, parquet.read_table(recorded), parquet.read_table(repeated), comparison)
         elif recorded.suffix == ".safetensors":
-            _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), claims, comparison)
+            _compare_arrays(name, read_arrays(recorded), read_arrays(repeated), comparison)
         elif content_of(recorded) != content_of(repeated):
             comparison.note(name, "the file comes out differently")
     if len(comparison.origins) > 1:
         comparison.note(MANIFEST, f"the folder names several places as its own, such as {min(comparison.origins)}")
 
 
-def compare_texts(folder: Path, anew: Path, claims: Claims, comparison: Comparison) -> None:
+def compare_texts(folder: Path, anew: Path, comparison: Comparison) -> None:
     """Compare the texts in a folder with those that were written anew from its data."""
     names, expected = ({name for name in list_files(path) if not name.endswith(DATA)} for path in (folder, anew))
-    for name in sorted(name for name in names | expected if not claims.covers(name)):
+    for name in sorted(name for name in names | expected if not comparison.claims.covers(name)):
         if name not in expected:
             comparison.note(name, "the records produce no such file")
         elif name not in names:
@@ -148,19 +150,17 @@ def content_of(path: Path) -> bytes:
     return bounded.read(path, parquet.MOST_BYTES)
 
 
-def compare_json(
-    name: str, recorded: Any, repeated: Any, claims: Claims, comparison: Comparison, key: str = "", place: str = "\0"
-) -> None:
+def compare_json(name: str, recorded: Any, repeated: Any, comparison: Comparison, key: str = "", place: str = "\0") -> None:
     """Compare two JSON values, at a key of a file; for the `place` of the repetition the recorded value may name another one."""
     if isinstance(recorded, list) and isinstance(repeated, list) and len(recorded) == len(repeated):
         recorded, repeated = dict(enumerate(recorded)), dict(enumerate(repeated))
     if isinstance(recorded, dict) and isinstance(repeated, dict):
         for part in dict.fromkeys((*repeated, *recorded)):
             values = recorded.get(part, MISSING), repeated.get(part, MISSING)
-            compare_json(name, *values, claims, comparison, f"{key}.{part}" if key else str(part), place)
+            compare_json(name, *values, comparison, f"{key}.{part}" if key else str(part), place)
     elif isinstance(recorded, str) and isinstance(repeated, str) and (origin := _origin(recorded, repeated, place)):
         comparison.origins.add(origin)
-    elif not _is_same(recorded, repeated) and not claims.covers(name, key):
+    elif not _is_same(recorded, repeated) and not comparison.claims.covers(name, key):
         first, second = ("missing" if value is MISSING else abbreviate(value) for value in (recorded, repeated))
         comparison.note(name, f"{key} is {first}, and comes out as {second}")
 
@@ -171,7 +171,7 @@ def _origin(recorded: str, repeated: str, place: str) -> str:
     return match[1] if match else ""
 
 
-def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: Claims, comparison: Comparison) -> None:
+def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, comparison: Comparison) -> None:
     if recorded.schema.remove_metadata() != repeated.schema.remove_metadata():
         comparison.note(name, "the rows have other columns than those that the request makes")
         return
@@ -181,7 +181,7 @@ def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: C
     comparison.rows += len(recorded)
     samples = recorded["sample_id"].to_pylist() if "sample_id" in recorded.column_names else range(len(recorded))
     for column in recorded.column_names:
-        if not claims.covers(name, column):
+        if not comparison.claims.covers(name, column):
             first, second = recorded[column].to_pylist(), repeated[column].to_pylist()
             rows = [row for row, pair in enumerate(zip(first, second, strict=True)) if not _is_same(*pair)]
             is_plausible = bool(rows) and _are_among([first[row] for row in rows], second)
@@ -202,14 +202,12 @@ def _are_among(values: Sequence[Any], column: Sequence[Any]) -> bool:
     return all(value in column or (isinstance(value, float) and low <= value <= high) for value in values)
 
 
-def _compare_arrays(
-    name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], claims: Claims, comparison: Comparison
-) -> None:
+def _compare_arrays(name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], comparison: Comparison) -> None:
     if missing := sorted(recorded.keys() ^ repeated.keys()):
         comparison.note(name, f"the arrays are other ones than those that the request makes, such as {missing[0][:60]}")
         return
     differing = []
-    for number, key in enumerate(sorted(key for key in repeated if not claims.covers(name, key))):
+    for number, key in enumerate(sorted(key for key in repeated if not comparison.claims.covers(name, key))):
         first, second = recorded[key], repeated[key]
         comparison.arrays += 1
         if first.shape != second.shape or first.dtype != second.dtype:

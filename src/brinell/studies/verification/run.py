@@ -123,28 +123,27 @@ def _verify_alone(call: Call, folder: Path) -> VerifyResult:
 
 def _verify_study(call: Call, study: Study, folder: Path, request: Any, replaced: Mapping[str, Any]) -> VerifyResult:
     """Carry the request of a study out again, unless it derives from others, and compare what comes out."""
-    claims, comparison, verified = _claims(study, folder, replaced), Comparison(), [DERIVED]
+    comparison, verified = Comparison(_claims(study, folder, replaced)), [DERIVED]
     if study.function("sources") is not None:
-        _compare(study, folder, claims, comparison)
+        _compare(study, folder, comparison)
     else:
         command, defaults = str(study.layout.read(folder).get("command")), study.options and study.options()
         call = replace(call, study=study, request=request, options=defaults, command=command, progress=SilentProgress())
         again = study.function("repeat") or (lambda call, _: study.resolve(study.run)(call))
-        _compare(study, folder, claims, comparison, lambda place: again(replace(call, out=place), folder))
+        _compare(study, folder, comparison, lambda place: again(replace(call, out=place), folder))
         boundary = f", {comparison.boundary} of them otherwise by no more than rounding may change" if comparison.boundary else ""
         counts = f"{comparison.rows:,} rows and {comparison.arrays:,} arrays come out again{boundary}"
         verified.insert(0, f"brinell {study.verb} was carried out again from its request: {counts}")
-    return _result(folder, comparison, claims, verified, replayed=comparison.rows)
+    return _result(folder, comparison, verified, replayed=comparison.rows)
 
 
 def verify_files(path: Path, reason: str) -> VerifyResult:
     """Verify a folder from its files alone: digests, rules of rows, request, tables and page; `reason` says why."""
-    study, comparison = study_of(path), Comparison()
-    manifest = study.layout.read(path)
-    claims = _claims(study, path)
-    _compare(study, path, claims, comparison, has_texts=manifest["brinell"] == VERSION)
+    study = study_of(path)
+    manifest, comparison = study.layout.read(path), Comparison(_claims(study, path))
+    _compare(study, path, comparison, has_texts=manifest["brinell"] == VERSION)
     verified = ["the files are those that the manifest lists, with its hashes", DERIVED]
-    result = _result(path, comparison, claims, verified, refusal=reason)
+    result = _result(path, comparison, verified, refusal=reason)
     premises = list_premises([manifest], (), (), is_open=False)
     return result.model_copy(update={"premises": premises, "unverified_claims": [f"every figure, since {reason}"]})
 
@@ -158,11 +157,11 @@ def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapp
         count: samples of each model to attack again; None for 8 or 5 %, whichever is more.
         replaced: settings of the request that the person gave.
     """
-    study, comparison = study_of(run.path), Comparison()
-    claims = _claims(study, run.path, replaced)
-    repetition = Repetition(run, plan, count, comparison, claims)
+    study = study_of(run.path)
+    comparison = Comparison(_claims(study, run.path, replaced))
+    repetition = Repetition(run, plan, count, comparison)
     try:
-        _compare(study, run.path, claims, comparison, repetition.carry_out)
+        _compare(study, run.path, comparison, repetition.carry_out)
     except BrinellError:
         if not comparison.differences:
             raise
@@ -176,7 +175,6 @@ def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapp
     return _result(
         run.path,
         comparison,
-        claims,
         repetition.sentences(),
         [*open_points, *repetition.unsettled],
         refusal="" if count != 0 or not any(audit.attacked for audit in audits) else "no sample was to be attacked again",
@@ -188,7 +186,6 @@ def verify_run(run: Run, plan: Plan, *, count: int | None = None, replaced: Mapp
 def _result(
     folder: Path,
     comparison: Comparison,
-    claims: Claims,
     verified: Iterable[str],
     unverified: Sequence[str] = (),
     **values: Any,
@@ -197,8 +194,8 @@ def _result(
         run=str(folder),
         deviations=comparison.boundary,
         verified_claims=[] if comparison.differences else list(verified),
-        unverified_claims=[*unverified, *dict.fromkeys(claims.patterns.values())],
-        claimed=claimed_names(claims.patterns),
+        unverified_claims=[*unverified, *dict.fromkeys(comparison.claims.patterns.values())],
+        claimed=claimed_names(comparison.claims.patterns),
         problems=comparison.differences,
         **values,
     )
@@ -220,7 +217,6 @@ def _claims(study: Study, folder: Path, replaced: Mapping[str, Any] | None = Non
 def _compare(
     study: Study,
     folder: Path,
-    claims: Claims,
     comparison: Comparison,
     repeat: Callable[[Path], object] | None = None,
     *,
@@ -232,9 +228,9 @@ def _compare(
         if repeat is not None and not comparison.differences:
             again = Path(directory) / "again"
             repeat(again)
-            compare_folders(folder, again, claims, comparison)
+            compare_folders(folder, again, comparison)
         if has_texts and not comparison.differences:
-            _check_texts(folder, claims, comparison)
+            _check_texts(folder, comparison)
 
 
 def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
@@ -254,13 +250,15 @@ def _check_files(study: Study, folder: Path, comparison: Comparison) -> None:
                 comparison.note(f"{model} {stage}", description, sorted(odd))
 
 
-def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
+def _check_texts(folder: Path, comparison: Comparison) -> None:
     """Compare request files, tables and page of a folder with those that are written anew from a copy of its data.
 
     An audit that has neither table nor page shows nothing.
     """
     names = list_files(folder)
-    if study_of(folder).verb == LAYOUT.verb and all(name.endswith((*DATA, REQUEST)) or claims.covers(name) for name in names):
+    if study_of(folder).verb == LAYOUT.verb and all(
+        name.endswith((*DATA, REQUEST)) or comparison.claims.covers(name) for name in names
+    ):
         return
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         copy, above = Path(directory) / "copy", folder.resolve().parent / MANIFEST
@@ -278,7 +276,7 @@ def _check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
                 (manifest.parent / REQUEST).write_text(text, encoding="utf-8")
             if study.leaves_folder:
                 study.write_page(manifest.parent, *((origin,) if study.function("sources") else ()))
-        compare_texts(folder, copy, claims, comparison)
+        compare_texts(folder, copy, comparison)
 
 
 def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
