@@ -367,6 +367,8 @@ def test_a_call_in_inference_mode_is_the_same_call(tmp_path):
     with torch.inference_mode():
         assert brinell.audit(NET, (X, Y), **settings, out=tmp_path / "inside").robust_accuracy == plain.robust_accuracy
         made_inside = nn.Linear(2, 2)
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(int(max(Y)) + 1))
+    assert brinell.audit(lazy, (X, Y), **settings, out=tmp_path / "lazy").models[0].clean_accuracy.n == 8
     with pytest.raises(BrinellError, match="weights of inference mode"):
         brinell.audit(made_inside, ([[0.1, 0.2]], [0]), eps=0.1, out=tmp_path / "none")
 

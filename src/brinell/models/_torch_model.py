@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from brinell.core.contracts import Access, Domain
 from brinell.core.detection import BoxForm
@@ -73,7 +74,7 @@ class TorchModel:
         module, containers = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
             raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
-        if any(weight.is_inference() for weight in module.parameters()):
+        if any(weight.is_inference() for weight in module.parameters() if not is_lazy(weight)):
             raise RequestError(f"{name} has weights of inference mode, which gradients do not pass: make it outside of that mode")
         self.module, self.domain, self.name, self.access = module, domain, name, Access.GRADIENTS
         self._architecture, self._class_names, self._code = architecture or type(module).__name__, class_names, code
