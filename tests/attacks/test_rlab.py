@@ -100,7 +100,7 @@ REFUSALS_OF_FILES = [
     ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
     ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),
     ("distortions={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
-    ("distortions={file}:Bare", "Bare is no distortion: it must have access"),
+    ("distortions={file}:Bare", "Bare is no distortion: it must have domains and draws"),
     ("distortions={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
 ]
 """Distortions of a user, each of which is loaded in a process of its own."""

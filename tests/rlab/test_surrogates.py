@@ -321,7 +321,7 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     entries = run.manifest["surrogates"]
     assert [entry["name"] for entry in entries] == ["guide", "other"]
     page = (folder / "report.html").read_text()
-    assert all(entry["digest"] in page for entry in entries) and "no queries of the model" in page
+    assert "guide" in page and "other" in page and "which are no queries" in page
     assert main(["--trust", str(tmp_path), "verify", str(folder)]) == 0
     assert "surrogate" in capsys.readouterr().out
     assert main([*AUDIT, *options, "--out", str(repetition)]) == 0
