@@ -134,11 +134,14 @@ def carry_out(words: list[str], root: Path) -> None:
 
 
 def run_guide(guide: Path, folder: Path, root: Path) -> None:
-    """Run every block of a guide in a folder of its own."""
+    """Run every block of a guide in a folder of its own, with the files that it shows under a name."""
     folder.mkdir()
     fill(folder, root)
+    text = guide.read_text(encoding="utf-8")
+    for name, source in re.findall(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(source, encoding="utf-8")
     with contextlib.chdir(folder):
-        run_blocks(guide.name, guide.read_text(encoding="utf-8"), root, namespace())
+        run_blocks(guide.name, text, root, namespace())
 
 
 def run_blocks(name: str, text: str, root: Path, names: dict[str, Any]) -> None:
