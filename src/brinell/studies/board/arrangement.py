@@ -40,7 +40,7 @@ class Figures(Result):
     data_digest: str
     distance: str
     criterion: str
-    unit: str
+    unit: str = ""
     """Digest of the recommended budgets of the samples; empty if budgets are numbers."""
     eps: list[float]
     """Budgets above 0."""
@@ -49,17 +49,17 @@ class Figures(Result):
     clean: Rate | None
     robust: list[Rate]
     """At each budget; empty for a folder without attacks."""
-    certified: list[Rate]
+    certified: list[Rate] = []
     """At each budget; empty for a folder without proofs."""
-    per_class: list[ClassResult]
+    per_class: list[ClassResult] = []
     """At the same budgets."""
     attacks: str
-    checks: str
+    checks: str = ""
     """Numbers of checks that passed, failed and were not made."""
     date: str
-    ids: list[int]
+    ids: list[int] = []
     """Samples, ascending; empty where no sample can be paired."""
-    states: list[list[int]]
+    states: list[list[int]] = []
     """The state of each on clean inputs and at each budget, as in `analysis.curve`."""
 
     @property

@@ -115,7 +115,8 @@ def _examine(path: Path, level: str, trust: Path | None) -> dict[str, Any]:
         known: dict[str, Any] = bounded.json_of(file)
         return known
     outcome = examine(path, level, trust)
-    write_text(file, json.dumps(outcome))
+    if "figures" in outcome:  # what refused it may have been mended since
+        write_text(file, json.dumps(outcome))
     return outcome
 
 
