@@ -44,7 +44,7 @@ def test_a_set_without_objects_has_no_figure():
         [Detections(boxes=np.zeros((0, 4)), scores=np.zeros(0), labels=np.zeros(0, np.int64))], [helpers.objects()]
     )
     assert np.isnan(average_precision(matches)[0]).all()
-    assert np.isnan(interval(float("nan"), np.zeros(3)).value)
+    assert interval(float("nan"), np.zeros(3)) is None
 
 
 def test_interval_holds_the_figure_and_narrows_with_more_pictures():
@@ -53,8 +53,9 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
     for copies in (1, 4):
         matches = match_set(detections * copies, objects * copies)
         draws = average_precision(matches, draw_pictures(matches.pictures, 200))[0]
-        result = interval(float(average_precision(matches)[0][0]), draws)
-        assert result.low <= result.value <= result.high
+        value = float(average_precision(matches)[0][0])
+        result = interval(value, draws)
+        assert result.low <= value <= result.high
         widths.append(result.high - result.low)
     assert widths[1] < widths[0]
 
@@ -94,9 +95,9 @@ def test_precision_of_classes_is_that_of_the_reference():
 
 def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
     draws = np.array([*np.linspace(0, 1, 41), np.nan, np.inf])
-    assert interval(0.5, draws) == pytest.approx((0.5, 0.025, 0.975))
+    assert interval(0.5, draws) == pytest.approx((0.025, 0.975))
     assert interval(0.0, draws).low == 0.0 and interval(1.0, draws).high == 1.0
-    assert np.isnan(interval(0.5, np.array([np.nan]))).all()
+    assert interval(0.5, np.array([np.nan])) is None and interval(1.0, np.ones(9)) is None
     counts = draw_pictures(7, draws=20)
     assert counts.shape == (20, 7) and (counts.sum(1) == 7).all() and np.array_equal(counts, draw_pictures(7, draws=20))
     assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))

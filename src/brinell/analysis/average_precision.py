@@ -5,24 +5,15 @@ COCO's definitions: 101 recall points, precision that never rises with recall, a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from brinell.core.boxes import LEVELS, Detections, Objects, match
+from brinell.core.intervals import Interval
 from brinell.core.record import Array
 
 POINTS = np.linspace(0.0, 1.0, 101)
 """Recall at which precision is read."""
-
-
-class Interval(NamedTuple):
-    """A figure of a set of pictures with its 95 % interval."""
-
-    value: float
-    """NaN where nothing is to be found."""
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,10 +112,10 @@ def draw_pictures(pictures: int, draws: int = 500, seed: int = 0) -> Array:
     return counts
 
 
-def interval(value: float, draws: Array) -> Interval:
-    """A figure with the middle 95 % of its draws; draws in which it is undefined are left out."""
+def interval(value: float, draws: Array) -> Interval | None:
+    """The middle 95 % of the draws of a figure, and the figure; None where they do not spread: pictures that are all alike."""
     finite = draws[np.isfinite(draws)]
-    if not len(finite) or not np.isfinite(value):
-        return Interval(float("nan"), float("nan"), float("nan"))
+    if not np.isfinite(value) or len(np.unique(finite)) < 2:
+        return None
     low, high = np.quantile(finite, (0.025, 0.975)).tolist()
-    return Interval(float(value), min(low, float(value)), max(high, float(value)))
+    return Interval(min(low, value), max(high, value))

@@ -24,12 +24,6 @@ class Result(BaseModel):
         """The answer in a line or two, of a result that has lines for a terminal."""
         return "\n".join(islice(self.lines(), 2)) if hasattr(self, "lines") else repr(self)
 
-    def __dir__(self) -> list[str]:
-        """Fields, properties and methods that are ours, without those of pydantic."""
-        own = {name for cls in type(self).__mro__ if cls.__module__.startswith("brinell") for name in vars(cls)}
-        names = (own | set(type(self).model_fields)) - type(self).__class_vars__ - set(dir(BaseModel))
-        return sorted(name for name in names if not name.startswith("_"))
-
     def payload(self) -> dict[str, Any]:
         """The result as JSON has it: what the command prints with --json."""
         return self.model_dump(mode="json", by_alias=True)

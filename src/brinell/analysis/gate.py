@@ -107,12 +107,7 @@ def check_metrics(metrics: Collection[str], criterion: str | None, run: str = "t
 
 
 def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
-    """Refuse a code that names no check and no warning.
-
-    Args:
-        allow: the codes that a user wrote.
-        warnings: codes of the run's own warnings, which plug-ins may add.
-    """
+    """Refuse a code that names no check and no warning, of those of the run's own `warnings`, which plug-ins may add."""
     codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
     for code in allow:
         if code not in codes:
@@ -192,17 +187,8 @@ def against_baseline(
 ) -> list[Check]:
     """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
 
-    A check fails when the fall is beyond chance (McNemar's exact p is below 0.05), and when it exceeds `max_drop`.
-
-    Args:
-        result: the model under test.
-        baseline: what it is compared with.
-        paired: `compare(result's side, baseline's side)`, on the samples that both saw.
-        max_drop: the most by which the observed rate may fall, chance or not.
-        eps: the only budget to compare; None for all above 0.
-
-    Returns:
-        One check per rate; a budget that one of the runs lacks fails.
+    A check fails when the fall is beyond chance (McNemar's exact p is below 0.05), when it exceeds `max_drop`, 0 to 1, chance or
+    not, and at a budget that one of the runs lacks. `paired` compares the two on the samples that both saw.
     """
     checks = [_against("clean accuracy", paired.clean, max_drop)]
     texts = {e: text for model in (baseline, result) for e, text in zip(model.eps, model.eps_text, strict=True) if e > 0}
@@ -243,11 +229,7 @@ def gate(
 ) -> GateResult:
     """The verdict: `checks`, that the run is complete, and that its own checks were made and none failed outside of `allow`.
 
-    Args:
-        result: the model under test.
-        checks: from `against_thresholds` and `against_baseline`.
-        allow: codes of checks and warnings that do not block.
-        without_checks: whether it passes too where checks that count were not made.
+    With `without_checks` it passes too where checks that count were not made.
     """
     text = "every sample was judged by every stage"
     if not result.complete:

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brinell.analysis.average_precision import (
-    Interval,
     Matches,
     average_precision,
     class_precision,
@@ -128,16 +127,12 @@ class Pictures(ABC):
         return float(self.values(name, index, np.ones((1, len(index))))[0])
 
     def figure(self, name: str, index: Array, less: Array | None = None) -> dict[str, Any]:
-        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none.
-
-        Pictures that are all alike do not show how far others may differ: they give no interval.
-        """
+        """A figure of a set, or what it has less in the set `less`: value, low and high, None where there is none."""
         value, draws = self.value(name, index), self.values(name, index, self.weights)
         if less is not None:
             value, draws = value - self.value(name, less), draws - self.values(name, less, self.weights)
-        spread = len(index) > 1 and len(np.unique(draws[np.isfinite(draws)])) > 1
-        estimate = interval(value, draws) if spread else Interval(value, float("nan"), float("nan"))
-        return {key: number if np.isfinite(number) else None for key, number in estimate._asdict().items()}
+        low, high = interval(value, draws) or (None, None)
+        return {"value": value if np.isfinite(value) else None, "low": low, "high": high}
 
 
 def _ratio(part: Array, total: Array, weights: Array) -> Array:

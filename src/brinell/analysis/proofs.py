@@ -6,7 +6,7 @@ import numpy as np
 
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import Result
-from brinell.analysis.results import AuditResult, ModelResult, Rate
+from brinell.analysis.results import ModelResult, Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
@@ -43,17 +43,12 @@ def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
     return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
-def proofs_of(run: Path | str) -> Outcomes | None:
-    """The proofs beside an audit, in its own folder of proofs; None without any."""
-    folder = inner_folder(Path(run), PROOFS)
-    return None if folder is None else TABLE.read(folder).rows
-
-
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
-    """The figures of an audit with those of its proofs; without proofs the figures as they are."""
-    table = proofs_of(run)
-    if table is None:
+    """The figures of the one model of an audit with those of the proofs in its folder; without proofs the figures as they are."""
+    folder = inner_folder(Path(run), PROOFS)
+    if folder is None:
         return result
+    table = TABLE.read(folder).rows
     levels = np.unique(table.eps)
     positions = eps_index(levels, np.array(result.eps))
     if (positions < 0).any():
@@ -68,13 +63,6 @@ def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
         part = rows.take(table, table.label == of_class.class_)
         classes.append(of_class.model_copy(update={"certified": band_of(part, levels).certified}))
     return result.model_copy(update={"certified": band.certified, "open": band.open, "per_class": classes})
-
-
-def audit_with_proofs(result: AuditResult, run: Path | str) -> AuditResult:
-    """The same for the result of an audit, of which one model was certified."""
-    if len(result.models) != 1:
-        return result
-    return result.model_copy(update={"models": [with_proofs(result.models[0], run)]})
 
 
 def _misfit(run: Path | str) -> RequestError:

@@ -71,10 +71,8 @@ class StageResult(Result):
 
     attack: str
     """Name of the stage: the attack with its exact settings."""
-    title: str
-    """Its name for people."""
     label: str
-    """The same without the samples that it is kept to."""
+    """Its name for people."""
     kept_to: str
     """The samples that it is kept to and what it waits for; empty for none."""
     eps: float
@@ -221,8 +219,6 @@ class ModelResult(ClaimingResult):
     """Classes with at least one sample, by index."""
     classes_without_samples: int
     """Classes of the data that no sample of the run belongs to; nothing is known about them."""
-    mean_drop: float | None
-    """Mean over the classes of `total_drop`."""
     stages: list[StageResult]
     """The attacks, in order."""
     remarks: list[RemarkResult]

@@ -15,7 +15,6 @@ from brinell.analysis.curve import (
     grid,
     ran,
     stage_label,
-    stage_title,
     worst_case,
 )
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
@@ -89,7 +88,6 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         else None,
         per_class=classes,
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes) - is_left_out, 0),
-        mean_drop=mean([c.total_drop for c in classes]),
         stages=stages,
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
@@ -270,7 +268,6 @@ def stage_results(
         results.append(
             StageResult(
                 attack=stage,
-                title=stage_title(manifested[stage]),
                 label=stage_label(manifested[stage]),
                 kept_to=str(manifested[stage].get("kept_to", "")),
                 eps=float(cells.eps[-1]),

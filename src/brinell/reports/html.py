@@ -47,7 +47,7 @@ def page(report: Report) -> str:
 
 def render(template: str | Path, **values: Any) -> str:
     """A page from a template of this room, which holds style, script and policy, or from a file that extends such a template."""
-    code = script()
+    code = (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")  # the policy names its digest
     digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
     shared = environment()
     try:
@@ -73,7 +73,6 @@ def environment() -> jinja2.Environment:
         "draw": figures.draw,
         "full_text": full_text,
         "heat_class": heat_class,
-        "breakable": breakable,
         "is_proportion": is_proportion,
         "is_text": lambda value: _is_words(value) or isinstance(value, list | tuple),
         "kind_of": lambda block: type(block).__name__,
@@ -84,11 +83,6 @@ def environment() -> jinja2.Environment:
         "slug": slug,
     }
     return environment
-
-
-def script() -> str:
-    """The script of every page. The page's policy names its digest, so that no other script runs."""
-    return (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
 
 
 def content(value: Any) -> Markup:
@@ -133,11 +127,6 @@ def _is_text(table: Table, column: int) -> bool:
 
 def _is_words(value: Any) -> bool:
     return isinstance(value.value if isinstance(value, Detail) else value, str | Link | Claimed)
-
-
-def breakable(text: str) -> Markup:
-    """A heading that may break behind a slash, for a narrow column."""
-    return Markup(escape(text).replace("/", Markup("/<wbr>")))
 
 
 def slug(title: str) -> str:

@@ -77,11 +77,6 @@ class AuditReport:
     result: AuditResult
 
     @property
-    def models(self) -> list[ModelResult]:
-        """The figures of each model."""
-        return self.result.models
-
-    @property
     def first(self) -> ModelResult:
         """The first model, whose budgets and criterion are those of all."""
         return self.result.models[0]
@@ -89,7 +84,7 @@ class AuditReport:
     @property
     def several(self) -> bool:
         """True if the run has several models, whose tables have a column for the model."""
-        return len(self.models) > 1
+        return len(self.result.models) > 1
 
     @cached_property
     def above(self) -> list[int]:
@@ -104,7 +99,7 @@ class AuditReport:
     @cached_property
     def cells(self) -> list[Grid]:
         """The states of each model."""
-        return [grid(self.records, self.run.manifest, model.model) for model in self.models]
+        return [grid(self.records, self.run.manifest, model.model) for model in self.result.models]
 
     @cached_property
     def robust(self) -> list[Any]:
@@ -114,11 +109,11 @@ class AuditReport:
     @cached_property
     def standing(self) -> Standing | None:
         """None where a model was judged on no sample at some budget."""
-        judged = [rate.n for model in self.models for rate in model.robust_accuracy]
+        judged = [rate.n for model in self.result.models for rate in model.robust_accuracy]
         if not self.above or not min(judged) or len({len(cells.ids) for cells in self.cells}) > 1:
             return None
         clean = np.stack([cells.clean for cells in self.cells])
-        return standing([model.model for model in self.models], clean, np.stack(self.robust), self.texts)
+        return standing([model.model for model in self.result.models], clean, np.stack(self.robust), self.texts)
 
     @property
     def at(self) -> int:
@@ -140,7 +135,7 @@ class AuditReport:
 
     def sentences(self) -> Iterator[str]:
         """The figure and whether to believe it or who leads, the weakest class, and the checks."""
-        first, models = self.first, self.models
+        first, models = self.first, self.result.models
         if not self.several:
             yield first.verdict
         elif self.standing:
@@ -170,7 +165,7 @@ class AuditReport:
     def notes(self) -> Iterator[v.Note]:
         """Qualifications."""
         manifest, first = self.run.manifest, self.first
-        for model in self.models:
+        for model in self.result.models:
             yield from self._notes_on(model, f"{model.model}: " if self.several else "")
         if recommended := manifest.get("recommended"):
             least, median, most = (short(recommended[name]) for name in ("least", "median", "most"))
@@ -178,7 +173,7 @@ class AuditReport:
             without = f"{counted(recommended['without'], 'sample')} without a sound eps were not attacked"
             yield v.Note("recommended", "note", f"Budgets are multiples of the eps recommended by {origin}; {without}.")
         if surrogates := manifest.get("surrogates", []):
-            passes = sum(stage.surrogate_passes for model in self.models for stage in model.stages)
+            passes = sum(stage.surrogate_passes for model in self.result.models for stage in model.stages)
             own = [model["name"] for model in manifest["models"] if model["digest"] in {entry["digest"] for entry in surrogates}]
             names = listed([entry["name"] for entry in surrogates])
             text = f"Attacks followed gradients of {names} in {whole(passes)} passes, which are no queries."
@@ -212,8 +207,8 @@ class AuditReport:
     def curve(self) -> v.Curve:
         """Rates over the budgets, from the clean inputs; of a certified model with what is proven below."""
         first, proven = self.first, self.first.certified
-        names = ["attacked"] if proven else [model.model for model in self.models]
-        lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.models]
+        names = ["attacked"] if proven else [model.model for model in self.result.models]
+        lines = [(model.clean_accuracy, model.robust_accuracy) for model in self.result.models]
         if proven:
             names, lines = [*names, "proven"], [*lines, (first.clean_accuracy, proven)]
         return v.Curve(
@@ -230,7 +225,7 @@ class AuditReport:
     def models_table(self) -> v.Table:
         """Rates, place, where half is lost and checks of each model."""
         rows: list[list[v.Cell]] = []
-        for number, model in enumerate(self.models):
+        for number, model in enumerate(self.result.models):
             half = (model.clean_accuracy.value or 0.0) / 2
             rates = [model.robust_accuracy[index] for index in self.above]
             lost = [text for rate, text in zip(rates, self.texts, strict=True) if rate.value is not None and rate.value < half]
@@ -258,7 +253,7 @@ class AuditReport:
 
     def budgets_table(self) -> v.Table:
         """Rates at each budget, with the weakest class."""
-        (model,) = self.models
+        (model,) = self.result.models
         columns: dict[str, Sequence[v.Cell]] = {"eps": model.eps_text, self.quantity: model.robust_accuracy}
         if model.quantised_robust_accuracy is not None:
             columns["after rounding"] = model.quantised_robust_accuracy
@@ -286,7 +281,7 @@ class AuditReport:
 
     def class_tables(self, anchors: Mapping[tuple[int, int], str]) -> Iterator[v.Table]:
         """Classes by budget, the weakest first; of several models also by model, at one budget."""
-        models, first = self.models, self.first
+        models, first = self.result.models, self.first
         by_class: dict[int, dict[int, ClassResult]] = {}
         for number, model in enumerate(models):
             for c in model.per_class:
@@ -333,8 +328,9 @@ class AuditReport:
         """By model and class the anchor of the first example; the examples, the first of each model before the others."""
         anchors: dict[tuple[int, int], str] = {}
         shown: list[tuple[int, v.Example]] = []
-        for number, model in enumerate(self.models):
-            for position, (label, example) in enumerate(examples(self.run, self.records, model.model, models=len(self.models))):
+        for number, model in enumerate(self.result.models):
+            shown_of = examples(self.run, self.records, model.model, models=len(self.result.models))
+            for position, (label, example) in enumerate(shown_of):
                 anchors.setdefault((number, label), example.anchor)
                 caption = f"{model.model}: {example.caption}" if self.several else example.caption
                 shown.append((position, replace(example, caption=caption)))
@@ -342,14 +338,14 @@ class AuditReport:
         text = "The closest of each class, among the samples whose clean input the run keeps. "
         text += TEXT[self.run.manifest["data"]["domain"]["kind"]]
         if not shown:
-            successes = any(sum(stage.broken) for model in self.models for stage in model.stages)
+            successes = any(sum(stage.broken) for model in self.result.models for stage in model.stages)
             text = "No kept sample was broken; the others are in arrays/." if successes else "No adversarial input was found."
         return anchors, v.Gallery(title="Adversarial examples", examples=ordered, text=text, open_examples=3)
 
     def stages_table(self) -> v.Table:
         """Samples that each attack left, and its cost; attacks without work are one number."""
         rows, idle = list[list[v.Cell]](), set[str]()
-        for model in self.models:
+        for model in self.result.models:
             before = model.clean_accuracy.value
             for stage in model.stages:
                 if not (stage.forwards or stage.backwards):
@@ -372,7 +368,7 @@ class AuditReport:
         """Every check, the failed ones first."""
         rows: list[list[v.Cell]] = []
         for state, outcome in ((False, "failed"), (None, "not made"), (True, "passed")):
-            for model in self.models:
+            for model in self.result.models:
                 for check in (check for check in model.checks if check.passed is state):
                     kind = float if check.code == Code.MISMATCH else v.Percent
                     figures = [None if value is None else kind(value) for value in (check.figure, check.limit)]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from brinell.analysis.proofs import audit_with_proofs
+from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise
 from brinell.engine.audit import run_audit
 from brinell.engine.executor import Channel, Pool
@@ -17,12 +17,7 @@ from brinell.studies.kit import Call
 
 
 def carry_out(call: Call) -> Audit | dry_run.PlanResult:
-    """Run the audit of a call; with `dry_run`, say what it costs at most instead.
-
-    Raises:
-        RequestError: the request cannot be carried out.
-        StoppedError: the folder cannot be written, or the model no longer answers.
-    """
+    """Run the audit of a call; with `dry_run`, say what it costs at most instead."""
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         return dry_run.estimate_plan(plan)
@@ -48,16 +43,7 @@ def carry_out(call: Call) -> Audit | dry_run.PlanResult:
 def carry_out_plan(
     plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, pool: Pool | Channel | None = None
 ) -> Audit:
-    """Run an audit that is planned, and write its report.
-
-    Args:
-        plan: what to do.
-        folder: the run folder.
-        progress: told what goes on.
-        command: what the manifest says of how to repeat it.
-        resume: whether to go on with a folder that exists.
-        pool: as for `engine.audit.run_audit`.
-    """
+    """Run an audit that is planned, and write its report; arguments as for `engine.audit.run_audit`."""
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
     run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)
@@ -74,5 +60,7 @@ def write_page(folder: Path) -> Path:
 def open_result(folder: Path) -> Audit:
     """The result of a run folder, computed from its records."""
     run = Run.open(folder, thresholds=True)
-    figures = audit_with_proofs(summarise(run.manifest, run.records(), str(folder)), folder)
+    figures = summarise(run.manifest, run.records(), str(folder))
+    if len(figures.models) == 1:
+        figures = figures.model_copy(update={"models": [with_proofs(figures.models[0], folder)]})
     return Audit.of(detection.with_detectors(figures, folder))

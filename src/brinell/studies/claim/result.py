@@ -154,7 +154,7 @@ class ClaimResult(ReportedResult, ClaimingResult):
         yield "a counterexample is", result.criterion
         yield "knowledge", self.knowledge
         yield "attacks", result.attacks
-        yield "attacks that ran", [stage.title for stage in result.stages if stage.forwards or stage.surrogate_passes]
+        yield "attacks that ran", [stage.label for stage in result.stages if stage.forwards or stage.surrogate_passes]
         yield "checks", f"{passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
         yield "findings of failed checks", failures or "none"
         yield "model", Code(self.model_digest)

@@ -87,15 +87,6 @@ class Error(Result):
     """Upper end."""
 
 
-class Level(Result):
-    """One corruption at one severity on one model."""
-
-    severity: int
-    """1 to 5."""
-    accuracy: Rate
-    """Accuracy on the corrupted inputs."""
-
-
 class KindResult(Result):
     """One corruption over all severities on one model."""
 
@@ -103,8 +94,8 @@ class KindResult(Result):
     """Name."""
     active: bool
     """False if it changes no sample at any severity: no mean over corruptions includes it."""
-    levels: list[Level]
-    """By severity, ascending."""
+    levels: list[Rate]
+    """Accuracy on the corrupted inputs at each severity, ascending."""
     accuracy: float
     """Mean over the severities."""
     ce: Error
@@ -229,7 +220,7 @@ class CorruptResult(FolderResult):
         rows = [
             (
                 self.label(kind.kind) if kind.active else Detail(self.label(kind.kind), "changes no sample: in no mean"),
-                *(level.accuracy for level in kind.levels),
+                *kind.levels,
                 Percent(kind.accuracy),
                 *([_in_percent(kind.ce)] if with_ce else []),
             )
@@ -358,10 +349,7 @@ def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> 
             KindResult(
                 kind=kind,
                 active=i in errors.active,
-                levels=[
-                    Level(severity=severity, accuracy=rate(int((~wrong).sum()), len(wrong)))
-                    for severity, wrong in zip(errors.severities, errors.wrong[number, i], strict=True)
-                ],
+                levels=[rate(int((~wrong).sum()), len(wrong)) for wrong in errors.wrong[number, i]],
                 accuracy=float(1 - errors.wrong[number, i].mean()),
                 ce=_error(None if ces is None else ces[i]),
             )
