@@ -206,9 +206,9 @@ def test_each_figure_of_two_models_and_stages_is_where_it_belongs(synthetic):
             of_stage = (rows.model == model.model) & (rows.attack == stage.attack)
             assert [getattr(stage, name) for name in columns] == [getattr(rows, name)[of_stage].sum() for name in columns]
     first, second = result.models
-    assert [(stage.label, stage.title, stage.kept_to, stage.eps) for stage in first.stages] == [
-        ("APGD-CE", "APGD-CE, the first", "the first", 0.2),
-        ("apgd-dlr", "apgd-dlr", "", 0.2),
+    assert [(stage.label, stage.kept_to, stage.eps) for stage in first.stages] == [
+        ("APGD-CE", "the first", 0.2),
+        ("apgd-dlr", "", 0.2),
     ]
     assert first.attacks == "APGD-CE + apgd-dlr" and (first.seconds, second.seconds) == (3.5, 4.5)
     assert [(remark.attack, remark.code, remark.text) for remark in first.remarks] == [("apgd-dlr", "odd", "words of m")]

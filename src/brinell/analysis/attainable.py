@@ -5,6 +5,7 @@ No data can support a sentence if that value, corrected for all its comparisons 
 study that corrects for a family of comparisons says so here, with the number of samples from which on it can decide.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -15,8 +16,6 @@ from brinell.analysis.means import EXACT_GROUPS
 
 SmallestP = Callable[[int], float]
 """The smallest p-value that a single comparison of so many samples, groups or models can have."""
-MOST = 10**6
-"""Largest number that `smallest_number` tries."""
 
 
 def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: SmallestP) -> str:
@@ -38,7 +37,7 @@ def shortfall(claim: str, comparisons: int, unit: str, n: int, smallest_p: Small
 
 def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:
     """The smallest number of samples with which one of `comparisons` can be significant after Holm's correction."""
-    return next(n for n in range(1, MOST) if significant(min(1.0, max(comparisons, 1) * smallest_p(n))))
+    return next(n for n in itertools.count(1) if significant(min(1.0, max(comparisons, 1) * smallest_p(n))))
 
 
 def pairs(objects: int) -> int:

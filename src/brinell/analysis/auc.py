@@ -18,13 +18,7 @@ def auc(clean: Array, adversarial: Array) -> float | None:
 
 
 def auc_interval(clean: Array, adversarial: Array, confidence: float = CONFIDENCE) -> Interval | None:
-    """Interval of `auc`; None with fewer than two values of either kind.
-
-    Args:
-        clean: (n,) scores of clean inputs.
-        adversarial: (m,) scores of adversarial inputs.
-        confidence: between 0 and 1.
-    """
+    """Interval of `auc`, of scores (n,) of clean inputs and (m,) of adversarial ones; None with fewer than two of either kind."""
     from scipy.special import stdtrit
 
     n, m = len(clean), len(adversarial)
@@ -65,9 +59,6 @@ def pair_auc(distances: Array, labels: Array) -> tuple[float, Array]:
     Args:
         distances: (n (n - 1) / 2,) distance of each pair, in the order of `numpy.triu_indices(n, 1)`.
         labels: (n,) class of each sample.
-
-    Raises:
-        ValueError: no pair within a class, or none between classes.
     """
     n = len(labels)
     first, second = np.triu_indices(n, 1)

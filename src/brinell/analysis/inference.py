@@ -83,14 +83,7 @@ def order(values: Sequence[float] | Array, compare: Callable[[int, int], float])
 
 
 def compare_groups(values: Array, labels: Array, low: float, high: float) -> Order:
-    """Order groups of independent samples by their means, the classes that occur ascending.
-
-    Args:
-        values: (n,) between `low` and `high`.
-        labels: (n,) group of each value.
-        low: smallest possible value.
-        high: largest possible value.
-    """
+    """Order groups (n,) of independent values (n,) between `low` and `high` by their means, the groups that occur ascending."""
     of, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
     return _compare_means(np.bincount(of, weights=values), np.bincount(of, weights=values**2), counts, low, high)
 

@@ -90,7 +90,10 @@ def models_of(common: Common, standing: Standing, position: int) -> list[Compare
 
 def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -> list[ComparedClass]:
     """Each class over the models that rate it."""
-    raters = _raters(common, position)
+    robust_somewhere = (common.states[:, :, 1 + position] == RIGHT).any(1)
+    raters: list[int] = np.flatnonzero(
+        robust_somewhere | ~robust_somewhere.any()
+    ).tolist()  # those with a robust sample, or all if none has one
     clean, robust = common.states[raters, :, 0] == RIGHT, common.states[raters, :, 1 + position] == RIGHT
     lost, k = (clean & ~robust).sum(0), len(raters)  # of whole numbers, so that classes with equal drops tie
     ranked = [c.class_ for c in models[0].per_class if clean[:, common.labels == c.class_].sum() >= ENOUGH * k]
@@ -116,12 +119,6 @@ def classes_of(models: Sequence[ComparedModel], common: Common, position: int) -
             )
         )
     return classes
-
-
-def _raters(common: Common, position: int) -> list[int]:
-    """The models whose order of the classes says something: those with a robust sample, or all if none has one."""
-    robust = (common.states[:, :, 1 + position] == RIGHT).any(1)
-    return np.flatnonzero(robust | ~robust.any()).tolist()
 
 
 def shortfalls(models: int, classes: Sequence[ComparedClass], n: int) -> list[str]:

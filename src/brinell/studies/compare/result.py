@@ -13,7 +13,7 @@ from brinell.analysis.compare import Side, align, pair
 from brinell.analysis.curve import eps_index
 from brinell.analysis.folder_result import ClaimingResult
 from brinell.analysis.indicators import caveat, checks_of
-from brinell.analysis.results import ClassComparison, CompareResult, Rate
+from brinell.analysis.results import ClassComparison, CompareResult
 from brinell.analysis.standing import order_models, standing
 from brinell.core.errors import RequestError, option
 from brinell.manifest import Manifest, TableOf
@@ -99,7 +99,8 @@ class Comparison(ReportedResult, ClaimingResult):
                 Curve(
                     title="Robust accuracy over the budgets",
                     series=[
-                        Series(name=model.model, points=[(rate.eps, rate) for rate in _rates(model)]) for model in self.models
+                        Series(name=m.model, points=[(0.0, m.clean), *((rate.eps, rate) for rate in m.robust if rate.eps > 0)])
+                        for m in self.models
                     ],
                     ticks=sorted(({0.0: "0"} | dict(zip(self.eps, self.eps_text, strict=True))).items()),
                     axis=f"budget eps ({axis})",
@@ -192,11 +193,6 @@ class Comparison(ReportedResult, ClaimingResult):
                 (m.model, [m.run, m.architecture, m.parameters and counted(m.parameters, "parameter")]) for m in self.models
             ],
         )
-
-
-def _rates(model: ComparedModel) -> list[Rate]:
-    """Rates over the budgets, from the clean accuracy."""
-    return model.robust if model.robust[0].eps == 0 else [model.clean, *model.robust]
 
 
 def _points(comparison: CompareResult | ClassComparison, position: int) -> Points:
