@@ -96,7 +96,8 @@ class _Search:
     def __init__(self, norm: str, reference: Array) -> None:
         self.norm, values = norm, reference.shape[1]
         # Neighbouring values are alike, and Linf is bounded by the first few: they are taken from all over the input.
-        self.spread = np.arange(values) if norm == "l2" else _spread(values)
+        golden = np.arange(values) * ((5**0.5 - 1) / 2) % 1  # by which each prefix is spread evenly
+        self.spread = np.arange(values) if norm == "l2" else np.argsort(golden, kind="stable")
         self.reference = reference if norm == "l2" else np.ascontiguousarray(reference[:, self.spread])
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
         self.range = float(reference.max()) - float(reference.min()) or 1.0
@@ -174,11 +175,6 @@ class _Search:
             return np.asarray(gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.int64), dtype=np.float64)
         gap = np.abs(rows - query)
         return np.asarray(gap.max(1) if self.norm == "linf" else gap.sum(1, dtype=np.float64), dtype=np.float64)
-
-
-def _spread(values: int) -> Array:
-    """An order of the values in which each prefix is spread evenly over all of them."""
-    return np.argsort(np.arange(values) * ((5**0.5 - 1) / 2) % 1, kind="stable")
 
 
 def _frequent(reference: Array) -> Array:

@@ -45,17 +45,10 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
                 continue
             if (place / name).is_symlink():
                 raise RequestError(f"{place / name} is a symbolic link: replace it by the file")
-            if _is_derived(place / name, folder, derived):
-                continue
-            names.append((place / name).relative_to(folder).as_posix())
+            is_table = place == folder / DERIVED_FOLDER and name.endswith(".csv")
+            if not is_table and not (place == folder and name in derived):
+                names.append((place / name).relative_to(folder).as_posix())
     return sorted(names)
-
-
-def _is_derived(path: Path, folder: Path, derived: frozenset[str]) -> bool:
-    """True if a file follows from others: one of `derived` at the top, or a table."""
-    if path.parent == folder:
-        return path.name in derived
-    return path.parent == folder / DERIVED_FOLDER and path.suffix == ".csv"
 
 
 def take_inventory(folder: Path, derived: frozenset[str]) -> dict[str, str]:

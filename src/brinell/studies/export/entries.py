@@ -65,7 +65,9 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple
         raise RequestError(
             f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
         )
-    data = _dataset(str(manifest["data"]["name"]))
+    name = str(manifest["data"]["name"])
+    plain = name.lower().replace("-", "").replace("_", "")
+    data = next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
     facts: Mapping[str, Any] = next(model for model in manifest["models"] if model["name"] == result.model)
     standard = tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"] and result.complete
     failed = [check.code for check in result.checks if check.passed is False]
@@ -94,11 +96,6 @@ def robustbench_entry(result: ModelResult, manifest: Mapping[str, Any]) -> tuple
         missing.append(f"unreliable is true, since checks failed: {', '.join(failed)}")
     path = f"{data}/{THREATS[result.distance]}/{result.model.replace('/', '-')}.json"
     return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
-
-
-def _dataset(name: str) -> str:
-    plain = name.lower().replace("-", "").replace("_", "")
-    return next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
 
 
 def _percent(rate: Rate) -> str | None:
