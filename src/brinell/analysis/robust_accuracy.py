@@ -210,7 +210,7 @@ def criterion(manifest: Mapping[str, Any]) -> str:
 
 
 def quantity_of(criterion: Mapping[str, Any]) -> str:
-    """What the rates of a run with a written criterion count."""
+    """The quantity of the rates of a run with a written criterion."""
     return f"top-{criterion['k']} accuracy" if criterion["name"] == "top" else f"share that does not meet {criterion['text']}"
 
 

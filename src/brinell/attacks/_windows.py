@@ -103,8 +103,8 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
 class Box:
     """The bounds of the values at chosen places of the flat input, on the device of `like`."""
 
-    def __init__(self, domain: Domain, like: Tensor) -> None:
-        bounds = domain.bounds(like)
+    def __init__(self, domain: Domain, inputs: Tensor) -> None:
+        bounds = domain.bounds(inputs)
         self._everywhere = [float(bound) for bound in bounds if bound.ndim == 0]
         self._bounds = [bound.expand(1, *domain.shape).flatten() for bound in bounds]
 

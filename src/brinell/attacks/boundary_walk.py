@@ -176,9 +176,9 @@ class _Walk:
             interior, above = torch.where(is_inside, share, interior), torch.where(is_inside, margin, above)
             outside, below = torch.where(is_inside, outside, share), torch.where(is_inside, below, margin)
             part = (0.9 * above / (above - below)).clamp(0.05, 0.9) if look % 2 else 0.5
-            between = interior + (outside - interior) * part
+            candidate = interior + (outside - interior) * part
             share = torch.where(
-                interior == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), between)
+                interior == 0, outside / 4, torch.where(outside == 2, torch.minimum(2 * share, (2 + share) / 2), candidate)
             )
         rows = torch.arange(len(share), device=share.device)
         self.x, self.share = torch.where(per_sample(self.walks, clean), at(interior, rows), self.x), interior.clamp(1e-3, 1.5)

@@ -250,7 +250,7 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], 
     if isinstance(spec.operation, Activation | MaxPool) or (len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED):
         return  # its range follows from that of its argument
     low, high = (end.flatten(1).clone() for end in state.ranges[node])
-    following = [other.operation for other in state.graph.nodes if node in other.arguments]
+    following = [successor.operation for successor in state.graph.nodes if node in successor.arguments]
     is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in following)
     open_ = (low < 0) & (high > 0)
     open_ |= is_smooth | (open_.double().mean(1, keepdim=True) > MOST_OPEN)

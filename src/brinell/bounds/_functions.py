@@ -20,7 +20,7 @@ class Function:
     bend: int = 0
     """1 for a convex function, -1 for a concave one, 0 for others."""
     valley: float | None = None
-    """Where the function has its least value, falling before and rising behind it; None for a monotonous one."""
+    """The place of the least value of the function, falling before and rising behind it; None for a monotonous one."""
     positive: bool = False
     """True if its argument must be positive."""
 

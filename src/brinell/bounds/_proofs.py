@@ -14,7 +14,7 @@ PROCESSOR = torch.device("cpu")
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
 COST = 3.0
-"""What float32 may have cost a bound in all, as a multiple of the allowance in its last step: ranges before it are wider, too."""
+"""The largest loss of a bound by float32 in all, as a multiple of the allowance in its last step: earlier ranges widen too."""
 STRAIGHT = 3
 """Rounds in which the next budget is where a line through two bounds is 0; later ones halve what is left."""
 TOLERANCE = 1e-5
@@ -63,11 +63,11 @@ class Prover:
         In a deep network rounding alone, without a change of the input, may undo interval bounds; such samples are not tried in
         float32.
         """
-        ball, still = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
+        ball, centre = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
         lower = torch.full_like(ball.eps, -torch.inf)
         with torch.no_grad():
             differences = margin_rows(y, self.coarse.classes, torch.float32)
-            ranges = propagate(self.coarse, still, refine=False)
+            ranges = propagate(self.coarse, centre, refine=False)
             without_change = ranges.within_ranges(len(self.coarse.nodes) - 1, differences).view(len(y), -1).amin(1)
         index = (without_change > 0).nonzero()[:, 0]
         allowance = torch.full_like(ball.eps, torch.inf)

@@ -178,18 +178,18 @@ def time_limit(seconds: float, file: object) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise RequestError(f"{file} was not read within {seconds:g} s: it is damaged; remove it")
 
-    previous, begun = signal.signal(signal.SIGALRM, stop), time.monotonic()
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
-    if 0 < left < seconds:  # the limit of a block around this one comes first
+    previous, start = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    if 0 < remaining < seconds:  # the limit of a block around this one comes first
         signal.signal(signal.SIGALRM, previous)
-        signal.setitimer(signal.ITIMER_REAL, left)
+        signal.setitimer(signal.ITIMER_REAL, remaining)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - time.monotonic() + begun))
+        if remaining:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, remaining - time.monotonic() + start))
 
 
 @contextmanager

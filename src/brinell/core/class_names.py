@@ -1,6 +1,6 @@
 """The one rule by which the classes of a model and those of the data are matched.
 
-Where both sides have names, names decide: without case and punctuation, and only up to a comma, after which lists of ImageNet
+If both sides have names, names decide: without case and punctuation, and only up to a comma, after which lists of ImageNet
 have synonyms. Numbers (`7`, `class 7`, `LABEL_7`) do not count as names: a number stands for the answer at that place, unless
 the model's own classes are other numbers, such as the 1, 2 and 5 of an estimator's `classes_`. Only where one side names nothing
 do places decide, and a remark says so if the numbers of classes differ.

@@ -68,9 +68,9 @@ class Range(NamedTuple):
     def check(self, name: str, value: float) -> None:
         """Refuse a value beyond the interval."""
         low, high = (float(end) for end in self.text[1:-1].split(","))
-        opened, closed = self.text[0] == "(", self.text[-1] == "]"
-        if not (value > low if opened else value >= low):
-            raise ValueError(f"{name} is {value}; it must be {'above' if opened else 'at least'} {low:g}")
+        is_open, closed = self.text[0] == "(", self.text[-1] == "]"
+        if not (value > low if is_open else value >= low):
+            raise ValueError(f"{name} is {value}; it must be {'above' if is_open else 'at least'} {low:g}")
         if not (value <= high if closed else value < high):
             raise ValueError(f"{name} is {value}; it must be {'at most' if closed else 'below'} {high:,g}")
 

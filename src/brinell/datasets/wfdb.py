@@ -250,11 +250,11 @@ class _Record:
 
     def sample(self, earlier_rate: float, first: "_Sample | None", table: Mapping[str, str]) -> tuple["_Sample", float]:
         """The record from its start with its label, and its rate; `first` is the first record that was used."""
-        name, wanted = self.settings.label, []
+        name, values = self.settings.label, []
         for comment in self.header.comments or []:
             key, colon, value = comment.partition(":")
-            wanted += [value.strip()] if colon and key.strip().casefold() == name.casefold() else []
-        label = table.get(self.name, "") if table else ",".join(wanted)
+            values += [value.strip()] if colon and key.strip().casefold() == name.casefold() else []
+        label = table.get(self.name, "") if table else ",".join(values)
         if not label or "," in label:
             raise _UnusableRecordError(
                 self.name, f"has {'several labels' if label else 'no label'} by {name} ({label or 'nothing'})"
@@ -392,8 +392,8 @@ def _labels_of_table(text: str, names: Sequence[str]) -> dict[str, str]:
         raise RequestError(f"{path} has no column {column!r}; it has {', '.join(map(str, rows[0])) if rows else 'no row'}")
     for key in rows[0]:
         labels = {re.sub(r"\.(hea|dat|mat)$", "", row[key] or ""): (row[column] or "").strip() for row in rows}
-        if found := {name: labels[part] for name in names for part in (Path(name).name, name) if part in labels}:
-            return found
+        if matches := {name: labels[part] for name in names for part in (Path(name).name, name) if part in labels}:
+            return matches
     raise RequestError(f"{path} has no column with the names of records, such as {names[0]}: add one")
 
 

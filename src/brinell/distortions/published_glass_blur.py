@@ -33,12 +33,12 @@ class GlassBlur(Published):
         moves = rng.integers(2 * reach, times, len(rows), len(columns), 2).sub_(reach)
         # (H * W, n): which pixel of the smoothed picture is shown at each place; places first, so that a step is one row.
         order = np.repeat(np.arange(height * width)[:, None], n, axis=1)
-        each = np.arange(n)
+        samples = np.arange(n)
         moves_flat = (moves[..., 0] * width + moves[..., 1]).permute(1, 2, 3, 0).cpu().numpy()
         for turn in range(times):
             for at_row, row in enumerate(rows):
                 for at_column, column in enumerate(columns):
                     place = row * width + column
-                    order[place] = order[place + moves_flat[turn, at_row, at_column], each]
+                    order[place] = order[place + moves_flat[turn, at_row, at_column], samples]
         index = torch.from_numpy(order.T.copy()).to(x.device)[:, None].expand(-1, channels, -1)
         return smoothed(soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape), deviation)

@@ -30,7 +30,7 @@ from brinell.store import rows
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSetting:
-    """What all groups of a stage share."""
+    """The settings that all groups of a stage share."""
 
     plan: Plan
     source: ModelSource

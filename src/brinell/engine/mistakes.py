@@ -1,8 +1,8 @@
 """The most frequent mistakes, in one table: what is seen of each, and the line to type.
 
 A mistake is about a path, about stored values outside their bounds, or about answers to clean inputs. One about answers fits
-where the change that it names makes the model far better on the samples at hand. Where two explanations fit as well, both are
-named. What the table does not have is refused plainly.
+where the change that it names makes the model far better on the samples at hand. If two explanations fit as well, both are
+named. Anything else is refused plainly.
 """
 
 import math
@@ -127,7 +127,7 @@ PATHS = (
 
 
 def mistake_of_path(kind: str, path: Path) -> Mistake | None:
-    """What keeps a path from being the data, or the model."""
+    """The mistake that keeps a path from being the data, or the model."""
     for row in PATHS:
         if row.kind == kind and path.name.lower().endswith(row.endings) and row.holds(path):
             return Mistake(row.evidence, row.line.format(path=path, stem=path.parent / path.name.partition(".")[0]))

@@ -136,7 +136,7 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
 
 
 def mistakes_of_boxes(candidates: Tensor, form: BoxForm, objects: Sequence[Objects], shown: float) -> list[str]:
-    """What explains candidates (n, K, 4 + C) that miss the objects: changes by which their boxes find far more."""
+    """Explanations of candidates (n, K, 4 + C) that miss the objects: changes by which their boxes find far more."""
     first, second, scores = candidates[..., :2], candidates[..., 2:4], candidates[..., 4:]
     corners, count = candidates[..., :4], sum(picture.count for picture in objects)
     less, more = scores.roll(-1, -1), scores.roll(1, -1)

@@ -65,7 +65,7 @@ def holds_probabilities(model: Model, x: Tensor) -> bool:
 
 
 def mistakes_of_maps(predicted: Tensor, masks: Tensor, classes: int) -> list[str]:
-    """What explains predicted classes (n, h, w) that are not those of the masks: changes by which far more are right."""
+    """Explanations of predicted classes (n, h, w) that are not those of the masks: changes by which far more are right."""
     from scipy.optimize import linear_sum_assignment  # which takes longer than most checks
 
     valid = masks != IGNORED

@@ -126,7 +126,7 @@ def wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str
 
 
 def _kind(model: Any) -> str:
-    """What an object is; the first case that fits decides."""
+    """The kind of an object; the first case that fits decides."""
     for kind, fits in {
         "pipeline": is_pipeline(model),
         "model by MAITE's protocol": maite_metadata(model) is not None,

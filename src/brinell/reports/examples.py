@@ -64,7 +64,7 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
     records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
     rows = _choose(records, room)
     records = take(records, np.array(rows, dtype=np.int64))
-    shown = []
+    examples = []
     for attack in dict.fromkeys(records.attack.tolist()):
         at = np.flatnonzero(records.attack == attack)
         ids = records.sample_id[at].tolist()
@@ -76,8 +76,8 @@ def examples(run: Run, records: Records, model: str, *, models: int = 1) -> list
                 mask = _mask(run, records, row, placements.get(sample), clean[sample], colours)
                 anchor = f"sample-{sample}" if models == 1 else f"{model}-sample-{sample}".replace(" ", "-")
                 example = _example(run.manifest, records, row, clean[sample], inputs[sample], mask, anchor)
-                shown.append((row, int(records.label[row]), example))
-    return [(label, example) for _, label, example in sorted(shown, key=lambda entry: entry[0])]
+                examples.append((row, int(records.label[row]), example))
+    return [(label, example) for _, label, example in sorted(examples, key=lambda entry: entry[0])]
 
 
 def _closest(records: Records, model: str, distance: str) -> Array:
@@ -138,9 +138,9 @@ def _pictures(
     kind, columns = str(domain["kind"]), domain.get("columns", ())
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     if kind == "signal":
-        held = [index for index, column in enumerate(columns) if column[3]]
-        beside = ", ".join(f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in held)
-        clean, x = (np.delete(array, held, axis=0) for array in (clean, x))
+        fixed = [index for index, column in enumerate(columns) if column[3]]
+        beside = ", ".join(f"{columns[index][0]} {short(float(clean[index].mean()))}" for index in fixed)
+        clean, x = (np.delete(array, fixed, axis=0) for array in (clean, x))
         views = [
             Picture(traces.overlay(clean, x, sampling, title=f"adversarial, taken for {captions[1]}, over {title}")),
             Picture(traces.perturbation(clean, x, sampling, title=f"perturbation of {title}"), "perturbation"),
@@ -175,17 +175,17 @@ def changes(domain: Mapping[str, Any], clean: Array, x: Array) -> list[Markup]:
     columns = domain["columns"]
     zero, unit = (np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2))
     delta = np.asarray(x, np.float64) - np.asarray(clean, np.float64)
-    moved = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
+    changed = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0]
     before, after = (zero + (unit - zero) * np.asarray(values, np.float64) for values in (clean, x))
     views: list[list[tuple[str, str]]] = [[], [], []]
-    for row in moved[:COLUMNS]:
+    for row in changed[:COLUMNS]:
         for view, text in zip(
             views, (f"{before[row]:.4g}", f"{after[row] - before[row]:+.3g}", f"{after[row]:.4g}"), strict=True
         ):
             view.append((str(columns[row][0]), text))
-    more = Markup("<dt>and {} more</dt>").format(len(moved) - COLUMNS) if len(moved) > COLUMNS else Markup("")
+    remainder = Markup("<dt>and {} more</dt>").format(len(changed) - COLUMNS) if len(changed) > COLUMNS else Markup("")
     lists = [Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*entry) for entry in view) for view in views]
-    return [Markup('<dl class="changes">{}{}</dl>').format(items, more) for items in lists]
+    return [Markup('<dl class="changes">{}{}</dl>').format(items, remainder) for items in lists]
 
 
 def _mask(

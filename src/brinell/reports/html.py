@@ -33,9 +33,9 @@ def write(folder: Path, report: Report) -> Path:
 def neighbours(folder: Path) -> list[Link]:
     """Links to the pages of the results that a folder lies in and that lie in it."""
     folder = folder.resolve()
-    above, inside = verb_of(folder.parent), sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    above, folders = verb_of(folder.parent), sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
     up = [] if above is None else [Link(f"{above} (this is a part of it)", f"../{PAGE}")]
-    return [*up, *(Link(name, f"{name}/{PAGE}") for name in inside)]
+    return [*up, *(Link(name, f"{name}/{PAGE}") for name in folders)]
 
 
 def page(report: Report) -> str:

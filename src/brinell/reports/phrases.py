@@ -47,9 +47,9 @@ def _crossings(standing: Standing) -> Iterator[str]:
     (leader, *_) = tied = standing.leaders(standing.at)
     leads: dict[int, list[int]] = {}
     for budget in range(len(standing.texts)):
-        others = standing.leaders(budget)
-        if not set(tied) & set(others):
-            leads.setdefault(others[0], []).append(budget)
+        leaders = standing.leaders(budget)
+        if not set(tied) & set(leaders):
+            leads.setdefault(leaders[0], []).append(budget)
     for other, budgets in leads.items():
         budget = max(budgets, key=lambda index: standing.orders[index].values[other] - standing.orders[index].values[leader])
         order = standing.orders[budget]
@@ -62,8 +62,8 @@ def _crossings(standing: Standing) -> Iterator[str]:
 
 def ranked(classes: Sequence[ClassResult], index: int) -> list[ClassResult]:
     """Classes with samples enough, from the weakest to the strongest at one eps; of equal rates the better attested is first."""
-    judged = [c for c in classes if c.robust[index].value is not None and c.n >= ENOUGH]
-    return sorted(judged, key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_))
+    eligible = [c for c in classes if c.robust[index].value is not None and c.n >= ENOUGH]
+    return sorted(eligible, key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_))
 
 
 def class_label(c: OfClass) -> str:

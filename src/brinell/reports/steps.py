@@ -57,8 +57,8 @@ def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Itera
         yield Step("Attack harder: the failed checks say that attacks were misled.", f"{AGAIN} --attack plus")
     elif last.k and (model.weak or any(check.code in NEED_ANOTHER for check in missing)):
         yield Step("Stronger attacks may lower the figure.", f"{AGAIN} --attack fast")
-    few = any(check.reason == TOO_FEW for check in missing) or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
-    if few and model.n < manifest["data"]["total"]:
+    is_small = any(check.reason == TOO_FEW for check in missing) or max((c.n for c in model.per_class), default=ENOUGH) < ENOUGH
+    if is_small and model.n < manifest["data"]["total"]:
         samples = min(manifest["data"]["total"], max(4 * model.n, PER_CLASS * len(manifest["data"]["classes"])))
         yield Step("The samples are too few to tell classes apart, or for some checks.", f"{AGAIN} --samples {samples}")
     if model.meaning is None:

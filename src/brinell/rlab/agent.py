@@ -66,7 +66,7 @@ class Header(Content):
     surrogates: Annotated[list[Form], Field(max_length=MOST_SURROGATES)] = []
     """The forms of the surrogates."""
     reward: Literal["margin", "dilution"] = "margin"
-    """What paid the network."""
+    """The reward of the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Agent:
     surrogates: tuple[SmallNetwork, ...] = ()
     """Networks of the task whose gradients the episodes follow; all of one domain and with the same classes."""
     reward: Literal["margin", "dilution"] = "margin"
-    """What paid the network: dilution for the papers' own agent, which chooses patches without predictions."""
+    """The reward of the network: dilution for the papers' own agent, which chooses patches without predictions."""
 
     def to(self, device: torch.device) -> "Agent":
         """The agent with its networks on a device."""

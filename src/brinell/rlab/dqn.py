@@ -36,7 +36,7 @@ CLIP = 10.0
 
 
 class Transition(NamedTuple):
-    """What was done in n states, and what came of it."""
+    """The actions in n states, with their outcomes."""
 
     observation: Observation
     action: Action

@@ -127,7 +127,7 @@ class Rules(Checked):
     """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
     quarter of all steps brings one."""
     reward: Literal["margin", "dilution"] = "margin"
-    """What a step pays: the rise of the margin, or as in the papers the dilution per L2."""
+    """The reward of a step: the rise of the margin, or as in the papers the dilution per L2."""
 
     def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""

@@ -150,10 +150,10 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action) -> Tensor:
 
     Without any choices Q is the value.
     """
-    chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
-    count = sum((choice.sum(1) for choice in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
+    masks = [(choices >= 0).to(heads.value.dtype) for choices in action]
+    count = sum((choice.sum(1) for choice in masks), start=torch.zeros_like(heads.value)).clamp(min=1)
     total = heads.value
-    for outputs, mask, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
+    for outputs, mask, choices, real in zip(heads.branches, allowed, action, masks, strict=True):
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)
         share -= mask * (real.sum(1) / mask.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count

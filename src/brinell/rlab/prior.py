@@ -220,8 +220,8 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     columns: list[Tensor] = []
     for window in WINDOWS:
         # The odd sides nearest to the wanted ones, at least 1 and at most the length of the axis.
-        wanted = ((2 * round((window * side - 1) / 2) + 1, length) for side, length in zip(patch, axes, strict=True))
-        sides = [max(1, min(side, length - 1 + length % 2)) for side, length in wanted]
+        windows = ((2 * round((window * side - 1) / 2) + 1, length) for side, length in zip(patch, axes, strict=True))
+        sides = [max(1, min(side, length - 1 + length % 2)) for side, length in windows]
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]

@@ -64,17 +64,17 @@ def clean_up(
     With a full budget the remaining patches are scaled up to it again, and clearing patches brings the input no closer.
     """
     n, device, patches = len(batch), batch.x.device, len(grid)
-    everything, variant = torch.arange(n, device=device), successes.variant.long()
+    index, variant = torch.arange(n, device=device), successes.variant.long()
     inputs = DistortedInputs(n, threat.domain, variants, device)
-    inputs.put(everything, batch.x, rng.fold("filters"), threat)
-    full = inputs.render(everything, variant, grid)
+    inputs.put(index, batch.x, rng.fold("filters"), threat)
+    full = inputs.render(index, variant, grid)
     standing, (strength, low) = variant.clone(), (torch.ones(n, device=device), torch.zeros(n, device=device))
 
     def fitted(rows: Tensor, x: Tensor) -> Tensor:
         """Distorted inputs (m, *shape), fitted to the budget at which the criterion was met."""
         return replace(threat, eps=successes.eps[rows]).project(x.clone(), batch.x[rows])
 
-    size = threat.distance.size(fitted(everything, full) - batch.x)
+    size = threat.distance.size(fitted(index, full) - batch.x)
     closest = variant.clone()
     count, affordable = torch.stack([(variant != CLEAN).sum(1), oracle.affordable(batch.ids)]).cpu()
     trials = _Trials(*torch.zeros(len(fields(_Trials)), n, dtype=torch.int64))

@@ -117,8 +117,8 @@ def train(
         reward="dilution" if config.papers else "margin",
     ).to(device)
     placement = replace(placement, prior=agent.prior, slots=min(config.slots, len(batch)))
-    apart = set_aside(len(batch))
-    learning, aside, held = torch.arange(len(batch), device=device).tensor_split([apart.start, apart.stop])
+    span = set_aside(len(batch))
+    learning, aside, held = torch.arange(len(batch), device=device).tensor_split([span.start, span.stop])
     aside, held = aside[:MOST], held[:MOST]
     about: dict[str, Any] = {
         "config": asdict(config),
@@ -155,12 +155,12 @@ def train(
         costs.book("steps")
     agent, about["kept"] = _save_queries(agent, ledger.oracle(), *part(aside))
     costs.book("selection")
-    others = {name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()} if len(held) else {}
+    rivals = {name: _attack(attack, model, *part(held)) for name, attack in (peers or {}).items()} if len(held) else {}
     about["validation"] = validate(
-        agent, ledger.oracle(), *part(held), peers={name: costs for name, (costs, _) in others.items()}
+        agent, ledger.oracle(), *part(held), peers={name: costs for name, (costs, _) in rivals.items()}
     )
     costs.book("validation")
-    costs.queries["validation"] += sum(spent for _, spent in others.values())
+    costs.queries["validation"] += sum(cost for _, cost in rivals.values())
     return replace(agent, about=about | {"training_queries": costs.queries, "surrogate_passes": costs.passes})
 
 

@@ -1,6 +1,6 @@
 """Rules that the rows of a run obey whatever its model and data are. A run that breaks one is refused by every command alike.
 
-The first check has one row for each sample, and a stage at most one. What a row repeats is what the row of the first check says.
+The first check has one row for each sample, and a stage at most one. A row repeats what the row of the first check says.
 A stage attacks only samples that were right and that no earlier stage broke at the smallest budget. Outcomes follow from the
 other values; values lie within their types and meanings.
 """

@@ -221,10 +221,10 @@ class Run:
             arrays: adversarial inputs by sample.
             extras: what the attack says of samples besides, by sample and name.
         """
-        more = {f"{sample}/{name}": array for sample, entries in extras.items() for name, array in entries.items()}
+        extra_arrays = {f"{sample}/{name}": array for sample, entries in extras.items() for name, array in entries.items()}
         file, inputs = self.path / PARTS / f"{self._files[model, stage]}~{key}", {str(k): array for k, array in arrays.items()}
-        if arrays or more:
-            write_arrays(file.with_suffix(".safetensors"), inputs | more, durable=False)
+        if arrays or extra_arrays:
+            write_arrays(file.with_suffix(".safetensors"), inputs | extra_arrays, durable=False)
         parquet.write(file.with_suffix(".parquet"), records, durable=False)
 
     def save_clean(self, model: str, arrays: Mapping[int, Array]) -> None:

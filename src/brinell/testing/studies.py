@@ -216,7 +216,7 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
 def check_command(run: FinishedRun) -> None:
     """Check that the command ends a call that was stopped in the middle with the rows of an uninterrupted one.
 
-    A study without a resume begins anew. What the command prints is what the schema describes.
+    A study without a resume begins anew. The schema describes what the command prints.
 
     Raises:
         ContractError: rows or schema differ.

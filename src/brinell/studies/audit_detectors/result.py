@@ -40,7 +40,7 @@ class Scores(Columns):
 
 
 class DetectorsFacts(Facts):
-    """What the run of the audit says."""
+    """The figures of the audit's run."""
 
     eps: Amount
     """Its largest budget."""

@@ -64,7 +64,7 @@ _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) i
 
 
 class Outcome(StrEnum):
-    """What came of a sample.
+    """The outcome of a sample.
 
     It is an adversarial example; none within the steps and the cap; or the reason why the agent did not run: the model
     misclassifies the clean input, this meets the criterion already, or the true class is the wrong class of the criterion.

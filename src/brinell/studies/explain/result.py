@@ -268,9 +268,9 @@ class ExplainResult(FolderResult):
                     wide=kind in ("signal", "video"),
                 )
             )
-        many = "as many as the object has" if self.request.truth else "a fifth"
+        extent = "as many as the object has" if self.request.truth else "a fifth"
         below, above = (" below", " above") if kind == "signal" else ("", "")
-        text = f"Important places are orange. The black line{below} marks the most important ones: {many}."
+        text = f"Important places are orange. The black line{below} marks the most important ones: {extent}."
         if self.request.truth:
             text += f" The green line{above} marks the object."
         return Gallery(

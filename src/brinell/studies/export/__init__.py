@@ -13,7 +13,7 @@ class ExportRequest(BaseRequest):
     """A run folder, made by brinell audit."""
     to: Literal["csv", "robustbench", "huggingface"]
     """csv: rows and tables as CSV, and the report. robustbench: a model_info file for each model, at the run's largest budget.
-    huggingface: a file for .eval_results of its repository on the hub. What a run cannot know is null in both: fill it in."""
+    huggingface: a file for .eval_results of its repository on the hub. Facts beyond a run are null in both: fill them in."""
 
 
 STUDY = Study(

@@ -52,7 +52,7 @@ class Answer(Content):
 
 
 class AnswerFile(Content):
-    """What the page saves, and what the folder keeps of all persons."""
+    """The answers that the page saves, and those of all persons that the folder keeps."""
 
     review: str
     """Digest of the pairs that were judged."""

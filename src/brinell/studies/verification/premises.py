@@ -53,15 +53,15 @@ def list_premises(
         raise RequestError(
             f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(digests_there))}"
         )
-    trusted, known = [], []
+    trusted, verified = [], []
     for role, text, digest, source in facts:
         reason = "has the digest that you gave" if digest in digests else "is the one that you named" * (role in roles) or source
         if is_open and reason:
-            known.append(f"the {text}: {reason}")
+            verified.append(f"the {text}: {reason}")
         else:
             trusted.append(f"the {text} (digest {digest})")
     advice = f"; {WARNING}: name yours, or give digests that you know" if is_open else ""
-    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *known]
+    return [*([f"on trust: {' and '.join(trusted)}{advice}"] if trusted else []), *verified]
 
 
 def _facts(value: Any, key: str) -> Iterator[Fact]:
