@@ -142,6 +142,6 @@ def test_addresses():
         with pytest.raises(RequestError, match=line) as error:
             open_model(path)
         assert "pw" not in str(error.value)
-    for options in ({"rows": 0}, {"timeout": 0}, {"retries": -1}, {"low": 0.0}):
+    for options in ({"rows": 0}, {"timeout": 0}, {"retries": -1}):
         with pytest.raises(RequestError):
             plugins.build("model", "http", options)

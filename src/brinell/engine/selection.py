@@ -14,7 +14,6 @@ from brinell.engine.request import count_samples
 
 Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
-MAX_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,7 @@ def missing_class_notes(labels: Array, classes: tuple[str, ...]) -> list[str]:
     absent = [name for label, name in enumerate(classes) if label not in present]
     if not absent:
         return []
-    listing = ", ".join(absent[:MAX_LISTED]) + (f" and {len(absent) - MAX_LISTED} more" if len(absent) > MAX_LISTED else "")
+    listing = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
     return [
         f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing}): "
         "nothing is known about them"

@@ -80,14 +80,10 @@ class Http(Checked):
     """Name of the output; by default the only one in an answer."""
     layout: Layout = "first"
     """Position of the channels in the server's input: first (NCHW) or last (NHWC)."""
-    low: float | None = None
-    """Value sent for the lower bound of the data; by default 0 for UINT8, and the bound itself otherwise."""
-    high: float | None = None
-    """Value sent for the upper bound of the data; by default 255 for UINT8, and the bound itself otherwise."""
     mean: tuple[float, ...] = ()
-    """Values to subtract from each channel after that, joined by `+`."""
+    """Values to subtract from each channel, joined by `+`; a server of UINT8 gets 0 to 255, and they are in these units."""
     std: tuple[float, ...] = ()
-    """Values by which to divide each channel after that, joined by `+`."""
+    """Values by which to divide each channel after that, joined by `+`: mean=0.5&std=0.5 sends -1 to 1 for 0 to 1."""
     rows: Annotated[int, Range("[1, 100000]")] = 64
     """Maximum number of inputs per request."""
     concurrency: Annotated[int, Range("[1, 256]")] = 4
@@ -106,8 +102,6 @@ class Http(Checked):
                 f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the "
                 "token into one"
             )
-        if (self.low is None) != (self.high is None):
-            raise ValueError("low and high come together: what the ends of the data's range become")
 
     def __call__(self, domain: Domain) -> Model:
         """Read the model's metadata, and see the form of its answers by a few queries."""
@@ -234,10 +228,6 @@ class RemoteModel:
             remedy = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
             raise RequestError(f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}") from None
         bounds = (0.0, 255.0) if self._facts.datatype == "UINT8" and not domain.columns else None
-        if options.low is not None and options.high is not None:
-            if domain.columns:
-                raise RequestError("low and high are for data without columns: these are sent in the units of their table")
-            bounds = (options.low, options.high)
         parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
         self._scale, self._shift = affine(domain, parameters, bounds)
         self._rows, self._inputs = self._facts.batch or options.rows, 0
