@@ -38,7 +38,7 @@ def test_idx_files_open(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_the_split_is_in_the_name(tmp_path: Path) -> None:
     path = write(tmp_path, prefix="train")
     assert Mnist(path=path, split="train")().name == "mnist-train"
-    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
+    with pytest.raises(RequestError, check=refused("datasets.mnist._find")):
         Mnist(path=path)()
 
 

@@ -19,11 +19,6 @@ LONGEST_LINE = 1 << 24
 """Maximum length of a table's first line in bytes."""
 
 
-def missing_originals_error(folder: Path, name: str, packed: str) -> RequestError:
-    """The error for a folder without the original file `name` of a data set."""
-    return RequestError(f"{folder} has no {name} (or {packed}): name the folder of the original files")
-
-
 @contextmanager
 def csv_file(file: Path) -> Iterator[IO[str]]:
     """Open a CSV file; errors on reading it become one line."""

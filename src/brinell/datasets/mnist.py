@@ -18,7 +18,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.user_files import existing_path
 from brinell.datasets._arrays import Array, StoredArrays, arrange
-from brinell.datasets._files import array_of, missing_originals_error, read_error
+from brinell.datasets._files import array_of, read_error
 from brinell.datasets._labels import check_labels
 
 FOLDERS = (".", "raw", "MNIST/raw")
@@ -65,7 +65,7 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
             for suffix in ("", ".gz"):
                 if (file := folder / place / (name + suffix)).is_file():
                     return file
-    raise missing_originals_error(folder, f"{stem}-{kind}", ".gz")
+    raise RequestError(f"{folder} has no {stem}-{kind} (or .gz): name the folder of the original files")
 
 
 def _idx(file: Path, axes: int) -> Array:
