@@ -125,8 +125,8 @@ def test_a_recommendation_for_other_data_is_refused(tmp_path):
     assert plan(f"{folder}?by=set").units.tolist() == pytest.approx([0.199] * 3, rel=0.01)
     assert plan("recommended?conditions=label").units.tolist() == pytest.approx([0.35, 0.25, 0.25])
     for eps, text in (
-        (f"{folder}?by=day", "by is 'day'"),
-        (f"{folder}?conditions=luck", "no condition 'luck'"),
+        (f"{folder}?by=day", "option by of eps recommended is 'day'"),
+        (f"{folder}?conditions=luck", "option conditions of eps recommended is 'luck'"),
         (f"{folder}?conditions=perception", "leaves no condition"),
         (f"{folder}?bye=class", "no option 'bye'"),
         (f"recommended:{tmp_path}", "it has no manifest.json"),

@@ -1,18 +1,18 @@
 """Budgets of an audit by sample: `recommended`, or `recommended:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
 
-Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` selects conditions. The budgets of a run
-are 0, 0.25, 0.5, 0.75 and 1 times the recommended eps of a sample.
+The budgets of a run are 0, 0.25, 0.5, 0.75 and 1 times the recommended eps of a sample.
 """
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.suggestions import suggestion
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.plan import select_samples
@@ -23,11 +23,17 @@ from brinell.engine.toml import parse_request
 from brinell.store import rows
 from brinell.store.folder import fitting
 from brinell.studies.epsilon import STUDY, EpsilonRequest
-from brinell.studies.epsilon.result import CONDITIONS, Distances, budgets_by, limits_of
+from brinell.studies.epsilon.result import Distances, budgets_by, limits_of
 from brinell.studies.epsilon.run import Search, make_plan
 from brinell.studies.kit import Call
 
-OPTIONS = ("by", "conditions")
+
+@dataclass(frozen=True, kw_only=True)
+class Recommended:
+    """Options of `recommended`."""
+
+    by: Literal["sample", "class", "set"] = "sample"
+    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = ("label", "interpolation", "perception")
 
 
 def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleBudgets]:
@@ -36,13 +42,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
     name, path, options = plugins.parse(text)
     if name != "recommended":
         raise RequestError(f"eps {text!r} is no budget: write numbers, recommended or recommended:FOLDER")
-    if unknown := [key for key in options if key not in OPTIONS]:
-        raise RequestError(f"there is no option {unknown[0]!r} of recommended{suggestion(unknown[0], OPTIONS)}")
-    if (by := options.get("by", "sample")) not in ("sample", "class", "set"):
-        raise RequestError(f"by is {by!r} in {text!r}: it is sample, class or set")
-    names = options["conditions"].split("+") if "conditions" in options else list(CONDITIONS)
-    if unknown := [name for name in names if name not in CONDITIONS]:
-        raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(CONDITIONS)}")
+    chosen: Recommended = plugins.build_class("eps", name, Recommended, options)
     build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
     table, allow = _load(path, dataset, request.norm) if path else _measure(request, dataset)
@@ -51,12 +51,12 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         raise RequestError(
             f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer by {option('samples', 'first:N')}"
         )
-    limits = {name: limit for name, limit in limits_of(table, request.norm).items() if name in names}
+    limits = {name: limit for name, limit in limits_of(table, request.norm).items() if name in chosen.conditions}
     if not limits:
         raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
     with fitting(Path(path)):
         budgets = np.full(int(table.sample_id.max()) + 1, np.nan)
-        budgets[table.sample_id] = budgets_by(limits, table.label, by, allow)
+        budgets[table.sample_id] = budgets_by(limits, table.label, chosen.by, allow)
     units = budgets[ids]
     if unlimited := int((~np.isfinite(units)).sum()):
         raise RequestError(f"nothing limits the eps of {unlimited} samples: data of one class has no sound eps")
@@ -67,7 +67,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         )
     grid = parse_eps("0:1:5")
     provenance = {
-        "by": by,
+        "by": chosen.by,
         "conditions": list(limits),
         "folder": path or None,
         "median": float(np.median(units)),
