@@ -3,6 +3,7 @@
     python benchmarks/certify.py [--cases cnn_wide_kw:1/255 ...] [--samples 100] [--methods crown alpha-crown] [--peer CHECKOUT]
     python benchmarks/certify.py --budgets 9 [--cases ...]        budgets up to eps in one go, beside eps alone, by all methods
     python benchmarks/certify.py --contradictions [--samples 20]  inputs that contradict a proof
+    python benchmarks/certify.py --contradictions --cases resnet18 vit --samples 3 [--seconds 120]
     python benchmarks/certify.py --queries [--images 4] [--timeout 10] [--methods crown]
 
 Only images that are classified correctly and that an attack (APGD, 30 steps, on cross-entropy and on nine targets) does not break
@@ -12,13 +13,15 @@ auto_LiRPA.
 
 brinell certify proves nothing where a counterexample is known, so it cannot contradict itself. With --contradictions both sides
 try every budget, nine in each norm, from a quarter of the smallest interesting one to four times the largest; the exit code is 1
-if an attacked input lies within a proven ball. --queries asks brinell certify about public ONNX networks: the first test images
-that a network gets right, at two budgets in Linf, a query for an input of another class. Every counterexample is asked again in
-ONNX Runtime and compared with the query.
+if an attacked input lies within a proven ball. The cases resnet18 (torchvision, unmodified) and vit (timm, one block) are trained
+on CIFAR-10 for so many processor seconds first, and tried at three budgets in Linf. --queries asks brinell certify about public
+ONNX networks: the first test images that a network gets right, at two budgets in Linf, a query for an input of another class.
+Every counterexample is asked again in ONNX Runtime and compared with the query.
 """
 
 import sys
 import tempfile
+import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +32,9 @@ from typing import Any
 import measure
 import numpy as np
 import onnxruntime
+import timm
 import torch
+import torchvision
 from torch import Tensor, nn
 
 import brinell
@@ -50,6 +55,8 @@ BUDGETS = {"linf": (1 / 1020, 0.2), "l2": (0.02, 4.0)}
 """Smallest and largest budget of contradictions by norm."""
 SUBJECTS = ("cnn_wide_kw", "cnn4_pgd", "lenet5_clean", "lenet5_advtrained", "resnet2b", "resnet4b", "captum_cnn", "resnet20")
 PEER_METHODS = {"crown": "CROWN", "alpha-crown": "CROWN-Optimized"}
+TRAINED = {"resnet18": [0.0005, 0.001, 0.002], "vit": [0.001, 0.002, 0.004]}
+"""Budgets of the networks that are trained here."""
 MEAN, STD = (np.array(values)[:, None, None] for values in ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)))
 QUERIES = {
     "mnist-net_256x4": (0.02, 0.05),
@@ -138,26 +145,53 @@ def compare(options: Namespace) -> None:
             table.add(f"{subject.name} {text}", *counts, f"{seconds:.1f}", *peer)
 
 
+def train(name: str, seconds: float) -> nn.Module:
+    """A network of torchvision or timm after so many processor seconds of training on CIFAR-10."""
+    if name == "resnet18":
+        net: nn.Module = torchvision.models.resnet18(num_classes=10)
+    else:
+        net = timm.models.vision_transformer.VisionTransformer(
+            img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=3, num_classes=10
+        )
+    x, y = measure.images("cifar10/cifar10_train_a.npz")
+    optimiser, start = torch.optim.AdamW(net.parameters(), 1e-3), time.process_time()
+    while time.process_time() - start < seconds:
+        index = torch.randint(len(x), (128,))
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x[index]), y[index]).backward()
+        optimiser.step()
+    return net.eval()
+
+
 def contradict(options: Namespace) -> int:
     """A line for each network and norm; the number of contradictions."""
     table = measure.Table("Proofs and attacks", "network, norm, proven, broken, neither, contradictions, processor s")
     total = 0
-    for subject in map(measure.subject, options.cases or SUBJECTS):
-        net, (x, y) = subject.module(), subject.first(options.samples)
-        right = measure.is_right(net, x, y)
+    for name in options.cases or SUBJECTS:
+        if name in TRAINED:
+            net, domain, text = train(name, options.seconds), Domain(kind="image", shape=(3, 32, 32)), f"CIFAR-10 {name}"
+            x, y = measure.images("cifar10/cifar10_test.npz", slice(10 * options.samples))
+            budgets = {"linf": TRAINED[name]}
+        else:
+            subject = measure.subject(name)
+            net, domain, text = subject.module(), subject.domain, subject.name
+            x, y = subject.first(options.samples)
+            budgets = {norm: np.geomspace(*ends, 9).tolist() for norm, ends in BUDGETS.items()}
+        right = measure.is_right(net, x, y).nonzero()[:, 0][: options.samples]
         x, y = x[right], y[right]
-        for norm, ends in BUDGETS.items():
-            levels = np.geomspace(*ends, 9).tolist()
+        for norm, levels in budgets.items():
 
             def work(net: nn.Module = net, x: Tensor = x, y: Tensor = y, norm: str = norm, levels: list[float] = levels) -> Any:
                 attacks = ["apgd?steps=20", "apgd-t?steps=20"]
                 broken = torch.stack([brinell.attack(net, x, y, attacks, eps=eps, norm=norm).success for eps in levels], 1)
-                return torch.arange(9) <= prove(net, subject.domain, x, y, levels, ["crown"], norm).level[:, None], broken  # noqa: B023
+                level = prove(net, domain, x, y, levels, ["crown"], norm).level  # noqa: B023
+                print(f"{text}: proven by image up to {level.tolist()} of {levels}", file=sys.stderr)  # noqa: B023
+                return torch.arange(len(levels)) <= level[:, None], broken
 
             (proven, broken), seconds = measure.timed(work)
             counts = [int(mask.sum()) for mask in (proven, broken, ~proven & ~broken, proven & broken)]
             total += counts[-1]
-            table.add(subject.name, norm, *counts, f"{seconds:.0f}")
+            table.add(text, norm, *counts, f"{seconds:.0f}")
     return total
 
 
@@ -212,7 +246,7 @@ def answer(options: Namespace) -> None:
 def main() -> int:
     """One table."""
     switches = {"contradictions": False, "queries": False}
-    numbers = {"samples": 0, "batch": 1, "budgets": 0, "images": 4, "timeout": 10.0}
+    numbers = {"samples": 0, "batch": 1, "budgets": 0, "images": 4, "timeout": 10.0, "seconds": 120.0}
     methods = ["crown", "alpha-crown"]
     options = measure.arguments(__doc__, cases=[], methods=methods, peer="", **numbers, **switches)
     options.samples = options.samples or (20 if options.contradictions else 100)

@@ -18,7 +18,7 @@ MOST_REFINED = 2_000
 """Values of a node, other than a map, above which its range is that of interval arithmetic."""
 MOST_PRODUCTS = 2**40
 """Products that refining may cost for a sample in all; a node that would cost more keeps the range of interval arithmetic."""
-MOST_OPEN = 0.25
+MOST_OPEN = 0.5
 """Share of values of a node with an open sign above which all its values are bounded: wide ranges of a node make the signs of the
 next ones open."""
 MEGABYTES = 24
@@ -103,8 +103,8 @@ class Relaxation:
             record: gets the coefficients of the value of each activation.
         """
         lines = {**self.lines, **(lines or {})}
-        pending, rounded = {node: rows}, rows.a.new_zeros(len(rows.a), dtype=torch.float64)
-        constant = rounded
+        pending, rounding = {node: rows}, rows.a.new_zeros(len(rows.a), dtype=torch.float64)
+        constant = rounding
         for k in range(node, stop, -1):
             if (rows_ := pending.pop(k, None)) is None:
                 continue
@@ -129,19 +129,19 @@ class Relaxation:
                 roundings = operation.roundings[1]
                 parts = operation.adjoint(rows_, [self.graph.nodes[j].shape for j in spec.arguments])
             constant = constant + shift
-            rounded = rounded + (roundings + rows_.additions + EXTRA) * size
+            rounding = rounding + (roundings + rows_.additions + EXTRA) * size
             for j, part in zip(spec.arguments, parts, strict=True):
                 pending[j] = pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
-        bounds, allowance = self._concretized(pending, constant, rounded)
+        bounds, allowance = self._concretized(pending, constant, rounding)
         self._record(node, rows, allowance)
         return bounds
 
-    def _concretized(self, pending: Mapping[int, Rows], constant: Tensor, rounded: Tensor) -> tuple[Tensor, Tensor]:
+    def _concretized(self, pending: Mapping[int, Rows], constant: Tensor, rounding: Tensor) -> tuple[Tensor, Tensor]:
         """(rows,): lower bounds of functions of several nodes from their ranges, and the allowance for rounding in them."""
         for k, rows in pending.items():
             least, size = self._concretize(k, rows)
-            constant, rounded = constant + least, rounded + (rows.additions + EXTRA) * size
-        allowance = unit(self.ball.x) * rounded + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
+            constant, rounding = constant + least, rounding + (rows.additions + EXTRA) * size
+        allowance = unit(self.ball.x) * rounding + unit(constant) * len(self.graph.nodes) * constant.detach().abs()
         return constant - allowance, allowance
 
     def _record(self, node: int, rows: Rows, allowance: Tensor) -> None:
@@ -250,8 +250,8 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], 
     if isinstance(spec.operation, Activation | MaxPool) or (len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED):
         return  # its range follows from that of its argument
     low, high = (end.flatten(1).clone() for end in state.ranges[node])
-    following = [successor.operation for successor in state.graph.nodes if node in successor.arguments]
-    is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in following)
+    successors = [successor.operation for successor in state.graph.nodes if node in successor.arguments]
+    is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in successors)
     open_ = (low < 0) & (high > 0)
     open_ |= is_smooth | (open_.double().mean(1, keepdim=True) > MOST_OPEN)
     cost = open_.sum(1) * state.graph.products[node]
@@ -268,8 +268,8 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], 
 
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers of another precision that are no larger."""
-    rounded = value.to(dtype)
-    return torch.where(rounded > value, rounded.nextafter(torch.full_like(rounded, -torch.inf)), rounded)
+    rounding = value.to(dtype)
+    return torch.where(rounding > value, rounding.nextafter(torch.full_like(rounding, -torch.inf)), rounding)
 
 
 def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> Rows:

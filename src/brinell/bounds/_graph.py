@@ -249,8 +249,8 @@ class Activation:
 
     @property
     def has_slopes(self) -> bool:
-        """True for those with a free line below: ReLU, and leaky ReLU of a slope from 0 to 1."""
-        return self.is_piecewise and 0 <= self.slope <= 1
+        """True for those with a free line below: ReLU, and leaky ReLU of a slope up to 1."""
+        return self.is_piecewise and self.slope <= 1
 
 
 @dataclass(frozen=True, eq=False)

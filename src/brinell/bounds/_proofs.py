@@ -64,19 +64,15 @@ class Prover:
         float32.
         """
         ball, centre = self.ball(x, eps), self.ball(x, torch.zeros_like(eps)).to(torch.float32)
-        lower = torch.full_like(ball.eps, -torch.inf)
         with torch.no_grad():
-            differences = margin_rows(y, self.coarse.classes, torch.float32)
-            ranges = propagate(self.coarse, centre, refine=False)
-            without_change = ranges.within_ranges(len(self.coarse.nodes) - 1, differences).view(len(y), -1).amin(1)
-        index = (without_change > 0).nonzero()[:, 0]
-        allowance = torch.full_like(ball.eps, torch.inf)
-        if len(index):
+            state, differences = propagate(self.coarse, centre, refine=False), margin_rows(y, self.coarse.classes, torch.float32)
+            margins = state.within_ranges(len(self.coarse.nodes) - 1, differences).view(len(y), -1).amin(1)
+        lower, is_open = torch.full_like(ball.eps, -torch.inf), torch.ones_like(y, dtype=torch.bool)
+        if len(index := (margins > 0).nonzero()[:, 0]):
             coarse = ball.select(index).to(torch.float32)
-            lower[index] = method(self.coarse, coarse, y[index]).amin(1).double()
-            allowance[index] = coarse.allowance.double()
-        index = ((lower <= 0) & ~(lower + COST * allowance <= 0)).nonzero()[:, 0]
-        if len(index):
+            bounds = method(self.coarse, coarse, y[index]).amin(1).double()
+            lower[index], is_open[index] = bounds, (bounds <= 0) & (bounds + COST * coarse.allowance > 0)
+        if len(index := is_open.nonzero()[:, 0]):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
         return lower.nan_to_num(-torch.inf)
 

@@ -200,32 +200,30 @@ def _softmax_of(trace: Recorder, node: int, axis: int) -> int:
 
 
 def _layer_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    normalised = tuple(b["normalized_shape"])
-    if len(normalised) != 1:
-        raise Unbounded("there is no bound for layer norm over several axes")
-    return _normalised(trace, b["input"].node, shape, b["weight"], b["bias"], b["eps"])
+    count, width = len(b["normalized_shape"]), prod(b["normalized_shape"])
+    return _normalised(trace, b, shape, (*shape[:-count], width), b["weight"], b["bias"])
 
 
 def _group_norm(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:
-    node, groups = b["input"].node, (b["group"], prod(shape) // b["group"])
-    flat = _normalised(trace, trace.add(Reshape(groups), [node], groups), groups, None, None, b["eps"])
-    weight, bias = (
-        None if b[name] is None else _double(b[name]).reshape(-1, *[1] * (len(shape) - 1)) for name in ("weight", "bias")
-    )
-    out = trace.add(Reshape(shape), [flat], shape)
-    return _scaled(trace, out, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
+    channels = (shape[0], *[1] * (len(shape) - 1))
+    weight, bias = (None if b[name] is None else b[name].reshape(channels) for name in ("weight", "bias"))
+    return _normalised(trace, b, shape, (b["group"], prod(shape) // b["group"]), weight, bias)
 
 
-def _normalised(trace: Recorder, node: int, shape: tuple[int, ...], weight: Any, bias: Any, eps: float) -> int:
-    """The last axis less its mean, over its deviation."""
-    width = shape[-1]
+def _normalised(
+    trace: Recorder, b: dict[str, Any], shape: tuple[int, ...], groups: tuple[int, ...], weight: Any, bias: Any
+) -> int:
+    """The last axis of the value in the shape of `groups` less its mean, over its deviation; then scaled in its own shape."""
+    node, width, row = b["input"].node, groups[-1], (*groups[:-1], 1)
+    node = node if groups == shape else trace.add(Reshape(groups), [node], groups)
     centring = torch.eye(width, dtype=torch.float64) - 1 / width
-    centred = trace.add(Linear(centring, None), [node], shape)
-    squares = trace.add(Activation("square"), [centred], shape)
-    mean, row = torch.full((1, width), 1 / width, dtype=torch.float64), (*shape[:-1], 1)
-    variance = trace.add(Linear(mean, torch.full((1,), eps, dtype=torch.float64)), [squares], row)
-    scaled = _multiplied(trace, centred, trace.add(Activation("rsqrt"), [variance], row), shape)
-    return _scaled(trace, scaled, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
+    centred = trace.add(Linear(centring, None), [node], groups)
+    squares = trace.add(Activation("square"), [centred], groups)
+    mean = torch.full((1, width), 1 / width, dtype=torch.float64)
+    variance = trace.add(Linear(mean, torch.full((1,), b["eps"], dtype=torch.float64)), [squares], row)
+    node = _multiplied(trace, centred, trace.add(Activation("rsqrt"), [variance], row), groups)
+    node = node if groups == shape else trace.add(Reshape(shape), [node], shape)
+    return _scaled(trace, node, 1.0 if weight is None else weight, 0.0 if bias is None else bias, shape)
 
 
 def _clamp(trace: Recorder, b: dict[str, Any], shape: tuple[int, ...]) -> int:

@@ -34,7 +34,7 @@ MOVING = {
     ),
 }
 """Operations that select, move, repeat or pad values by their positions alone."""
-PAIRED = {"add", "sub", "rsub", "mul", "div"}
+PAIRED = {"add", "sub", "mul", "div"}
 """Operations on pairs of values, which are broadcast."""
 
 

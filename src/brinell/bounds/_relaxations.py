@@ -46,10 +46,9 @@ def relax(activation: Activation, argument: Range, low_slope: Tensor | None = No
     where the positive part of the range is the larger one, otherwise 0.
     """
     low, high = argument
-    if activation.has_slopes:
+    if activation.is_piecewise:
         lines = _piecewise(activation.slope, low, high, low_slope)
-    elif activation.is_piecewise:
-        lines = _chords_of_steep(activation.slope, low, high)
+        lines = lines if activation.has_slopes else (*lines[2:], *lines[:2])  # the weight of ReLU is negative
     else:
         lines = _smooth(activation.function, low, high)
     low_slope_, low_shift, high_slope, high_shift = lines
@@ -64,27 +63,13 @@ FourMaps = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _piecewise(slope: float, low: Tensor, high: Tensor, slopes: Tensor | None) -> FourMaps:
-    """ReLU, and leaky ReLU of a slope from 0 to 1, which is a weighted sum of ReLU and identity."""
+    """ReLU and leaky ReLU, which is a weighted sum of identity and ReLU; for slopes above 1 the lines change sides."""
     crossing = (low < 0) & (high > 0)
     above = torch.where(crossing, (high / (high - low).clamp_min(torch.finfo(low.dtype).tiny)), (low >= 0).to(low.dtype))
     below = (high >= -low).to(low.dtype) if slopes is None else slopes
     below = torch.where(crossing, below, above)
     shift = torch.where(crossing, -above * low, 0.0)
     return slope + (1 - slope) * below, torch.zeros_like(low), slope + (1 - slope) * above, (1 - slope) * shift
-
-
-def _chords_of_steep(slope: float, low: Tensor, high: Tensor) -> FourMaps:
-    """Leaky ReLU of another slope: chord on one side, and the piece of the larger part of the range on the other."""
-    crossing = (low < 0) & (high > 0)
-    at_low, at_high = torch.where(low < 0, slope * low, low), torch.where(high < 0, slope * high, high)
-    chord = torch.where(
-        crossing, (at_high - at_low) / (high - low).clamp_min(torch.finfo(low.dtype).tiny), torch.where(low >= 0, 1.0, slope)
-    )
-    shift = torch.where(crossing, at_low - chord * low, 0.0)
-    piece = torch.where(crossing, torch.where(high >= -low, 1.0, slope), chord)
-    none = torch.zeros_like(low)
-    # Above a slope of 1 the function is concave, below a slope of 1 convex.
-    return (chord, shift, piece, none) if slope > 1 else (piece, none, chord, shift)
 
 
 def _smooth(function: Function, low: Tensor, high: Tensor) -> FourMaps:

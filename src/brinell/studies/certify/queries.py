@@ -37,8 +37,6 @@ from brinell.studies.certify.result import QueryResult
 
 STARTS = 16
 """Starts of an attack side by side."""
-HALF = 0.5
-"""The centre of the unit cube, and the budget that makes all of it reachable."""
 
 
 def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
@@ -74,7 +72,6 @@ def answer(request: CertifyRequest, progress: Progress) -> QueryResult:
         x=dict(zip(query.inputs, example.x.tolist(), strict=True)) if example else {},
         y=dict(zip(query.outputs, example.y.tolist(), strict=True)) if example else {},
         slack=float(slack) if np.isfinite(slack := example.slack if example else best) else None,
-        cases=all_cases,
         gradients=network.module is not None,
         forwards=network.forwards,
         seconds=time.monotonic() - start,
@@ -192,7 +189,7 @@ def _search(
     if not usable:
         raise RequestError(f"no attack can run, since the network {network.obstacle}: add square")
     best, shape = -np.inf, (STARTS, len(cases[0].low))
-    start = torch.full(shape, HALF)
+    start = torch.full(shape, 0.5)  # the centre of the unit cube, whose budget of as much makes all of it reachable
     points = torch.cat([start[:1], Streams.of(seed, torch.arange(STARTS)).uniform(shape[1])])
     attempts = itertools.chain(
         ((model, None, 0) for model in models),

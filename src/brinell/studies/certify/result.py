@@ -270,8 +270,6 @@ class QueryResult(Result):
     """Values of the outputs by name, as ONNX Runtime answers."""
     slack: float | None
     """By how much the tightest constraint holds at the counterexample; without one at the best input that was tried."""
-    cases: int
-    """Boxes with constraints of which one must be satisfied."""
     gradients: bool
     """True if attacks had gradients."""
     forwards: int

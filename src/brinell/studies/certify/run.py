@@ -41,12 +41,8 @@ from brinell.studies.kit import Call, Piece, Plan
 
 PIECE, PIECE_UNDER_NOISE = 100, 25
 """Samples of a piece."""
-BUDGETS = "0:0.04:5"
-"""Budgets if nobody names any."""
-RADII = 5
-"""Radii of smoothing if nobody names any."""
-SAMPLES = 100
-"""Samples if nobody says how many."""
+BUDGETS, RADII, SAMPLES = "0:0.04:5", 5, 100
+"""Budgets, number of radii of smoothing, and number of samples if nobody names any."""
 COMPARED = 8
 """Samples on which the network that is read is compared with the model."""
 EXAMPLES = "counterexamples-{}.safetensors"
@@ -91,7 +87,6 @@ def carry_out(call: Call) -> CertifyResult | QueryResult:
 
 
 def _check_settings(request: CertifyRequest, allowed: set[str], purpose: str) -> None:
-    """Refuse settings that have no part in what is done."""
     for name, field in CertifyRequest.model_fields.items():
         if name not in allowed and getattr(request, name) != field.default:
             raise RequestError(f"{option(name)} has no part in {purpose}: leave it out")

@@ -30,7 +30,6 @@ from brinell.core.streams import token
 
 CHUNK, LEAST = 2**20, 16
 """Numbers that are drawn together, and the least number of noisy inputs; both fix the noise, whatever the size of a batch."""
-MOST_SEED = 2**63
 Counter = Callable[[Tensor], Array]
 """(classes,) counts of the predicted classes of noisy inputs (n, *shape)."""
 
@@ -84,7 +83,7 @@ class Smoothing(Checked):
         size = max(LEAST, CHUNK // x.numel())
         generator, counts = torch.Generator(), []
         for start in range(0, draws, size):
-            generator.manual_seed(token(f"{key} {start}") % MOST_SEED)
+            generator.manual_seed(token(f"{key} {start}") % 2**63)
             noise = torch.randn(min(size, draws - start), *x.shape, generator=generator).mul_(self.sigma)
             counts.append(count(noise.add_(x)))
         total: Array = np.sum(counts, 0)
