@@ -268,8 +268,8 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], 
 
 def _below(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers of another precision that are no larger."""
-    rounding = value.to(dtype)
-    return torch.where(rounding > value, rounding.nextafter(torch.full_like(rounding, -torch.inf)), rounding)
+    nearest = value.to(dtype)
+    return torch.where(nearest > value, nearest.nextafter(torch.full_like(nearest, -torch.inf)), nearest)
 
 
 def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> Rows:
