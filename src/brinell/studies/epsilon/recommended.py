@@ -51,7 +51,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset, SampleB
         raise RequestError(
             f"{path or 'brinell epsilon'} does not cover sample {missing[0]}: select fewer by {option('samples', 'first:N')}"
         )
-    limits = {name: limit for name, limit in limits_of(table, request.norm).items() if name in chosen.conditions}
+    limits = {str(name): limit for name, limit in limits_of(table, request.norm).items() if name in chosen.conditions}
     if not limits:
         raise RequestError(f"{text!r} leaves no condition that was measured: add label or interpolation")
     with fitting(Path(path)):
