@@ -21,10 +21,8 @@ from brinell.reports.phrases import class_label, ranked, weakest_classes, who_le
 from brinell.reports.steps import next_steps
 from brinell.store.run import Run
 
-MOST_CLASSES, WEAKEST, STRONGEST = 20, 10, 5
-"""Up to so many classes all are on the page; of more, the weakest and the strongest."""
-FEW = 10
-"""With fewer samples the interval of a class is wide."""
+MOST_CLASSES = 20
+"""Of more classes the weakest are on the page."""
 SELECTIONS = {"first": ", the first of the data", "stratified": ", drawn stratified by class", "random": ", drawn at random"}
 DEFINITIONS = (
     "Rate: the share of all samples that are right and that no attack broke within the budget; another may break more.",
@@ -178,10 +176,6 @@ class AuditReport:
             names = listed([entry["name"] for entry in surrogates])
             text = f"Attacks followed gradients of {names} in {whole(passes)} passes, which are no queries."
             yield v.Note("surrogates", "note", text + (f" The figures of {listed(own)} are white-box." if own else ""))
-        if small := sum(c.n < FEW for c in first.per_class):
-            classes = counted(len(first.per_class), "class", "classes")
-            who = f"{small} of {classes} {'has' if small == 1 else 'have'}" if small < len(first.per_class) else "Every class has"
-            yield v.Note("small-classes", "note", f"{who} fewer than {FEW} samples: wide intervals.")
         if empty := first.classes_without_samples:
             text = (
                 f"{counted(empty, 'class', 'classes')} without a sample: nothing is known about {'it' if empty == 1 else 'them'}."
@@ -291,10 +285,10 @@ class AuditReport:
             for index, entries in by_class.items()
         }
         order = sorted(by_class, key=lambda index: (*(2.0 if end is None else end for end in means[index]), index))
-        ends = order if len(order) <= MOST_CLASSES else [*order[:WEAKEST], *order[-STRONGEST:]]
+        weakest = order[:MOST_CLASSES]
         text = f"{capital(self.quantity)} in percent with 95 % intervals, the weakest at {first.eps_text[self.at]} first."
-        if ends is not order:
-            text += f" Of {len(order)} classes the {WEAKEST} weakest and the {STRONGEST} strongest; tables/per_class.csv has all."
+        if weakest != order:
+            text += f" Of {len(order)} classes the {MOST_CLASSES} weakest; tables/per_class.csv has all."
         total = [["all", first.clean_accuracy, *(first.robust_accuracy[i] for i in self.above)]]
 
         def table(classes: Iterable[int], **settings: Any) -> v.Table:
@@ -310,19 +304,18 @@ class AuditReport:
         if self.several:
             names = [model.model for model in models]
             rows = []
-            for index in ends:
+            for index in weakest:
                 entries = [by_class[index].get(number) for number in range(len(models))]
                 rates = [entry.robust[self.at] if entry else None for entry in entries]
                 rows.append([next(iter(by_class[index].values())).name, *rates])
             title = f"Class by class at {first.eps_text[self.at]}"
             yield v.Table(title=title, columns=["class", *names], rows=rows, heat=True, text=text)
-            few = len(order) * len(models) <= MOST_CLASSES * WEAKEST
+            few = len(order) * len(models) <= 10 * MOST_CLASSES
             yield table(order, title="Class by class at each budget", name="per_class", folded=True, filter=True, page=few)
-        elif ends is order:
-            yield table(order, title="Class by class", name="per_class")
         else:
-            yield table(ends, title="Class by class")
-            yield table(order, title="All classes", name="per_class", page=False)
+            yield table(weakest, title="Class by class", name="" if weakest != order else "per_class")
+            if weakest != order:
+                yield table(order, title="All classes", name="per_class", page=False)
 
     def gallery(self) -> tuple[dict[tuple[int, int], str], v.Gallery]:
         """By model and class the anchor of the first example; the examples, the first of each model before the others."""

@@ -147,6 +147,7 @@ def parse_levels(text: str) -> list[float]:
 
 def pieces(plan: BenchmarkPlan, call: Call) -> list[Piece]:
     """Some samples each."""
+    call.progress.note(f"at most {len(plan.ids) * plan.request.steps:,} queries, {plan.request.steps:,} for each sample")
     size = max(1, min(PIECE_SAMPLES, PIECE_BYTES // (4 * math.prod(plan.form.domain.shape))))
     starts = range(0, len(plan.ids), size)
     return [

@@ -11,6 +11,7 @@ from brinell.analysis.results import ModelResult, Rate
 from brinell.manifest import DataFacts
 from brinell.reports.markdown import markdown
 from brinell.reports.numbers import counted, distance, full_text, percent
+from brinell.reports.phrases import weakest_classes
 from brinell.reports.values import Claimed, Code, Curve, Facts, Note, Prose, Report, Series, Step, Table
 from brinell.store.folder import PAGE
 from brinell.studies.claim import ClaimRequest
@@ -124,10 +125,8 @@ class ClaimResult(ReportedResult, ClaimingResult):
         )
         if self.certified is not None:
             yield f"Proofs bound this from below: {full_text(self.certified)} are proven robust."
-        classes = [entry for entry in result.per_class if entry.robust[k].value is not None]
-        if len(classes) > 1:
-            worst = min(classes, key=lambda entry: (entry.robust[k].value or 0.0, entry.class_))
-            yield f"The weakest class is {worst.name}, with {full_text(worst.robust[k])}."
+        if len(result.per_class) > 1:
+            yield weakest_classes(result, k)
 
     def _notes(self) -> Iterator[Note]:
         passed = [check.passed for check in self.result.checks]

@@ -356,6 +356,7 @@ def _train(plan: HardenPlan, progress: Progress) -> Checks:
         stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
         progress.stage(f"{plan.subject.name}-hardened", stage, len(own), passes)
         if passes:
+            progress.note(f"{stage} takes {passes:,} passes")
             progress.forecast({stage: passes}, 0)
         weights = loop.run()
     state, curve = loop.state, loop.state.curve
