@@ -176,6 +176,8 @@ def test_smaller_maps_are_enlarged_and_probabilities_become_logits() -> None:
 
 def test_maps_without_scores_are_refused_with_the_reason(tmp_path: Path) -> None:
     pictures = torch.zeros(2, 8, 8, 3, dtype=torch.uint8).numpy()
-    data = brinell.data(pictures, masks=pictures[..., 0], classes=["dark", "bright"])
+    masks = pictures[..., 0].copy()
+    masks[:, 0] = 1
+    data = brinell.data(pictures, masks=masks, classes=["dark", "bright"])
     with pytest.raises(RequestError, check=refused("models._torch_model.TorchModel.count_columns")):
         brinell.audit(Segmentation(lambda maps: maps.argmax(1)), data, eps=[0.1], out=tmp_path / "run")

@@ -57,11 +57,7 @@ class Boxes(Checked):
             domain=domain,
             classes=classes,
             divisor=255.0,
-            info=DataInfo(
-                names=tuple(annotation.file for annotation in pictures),
-                truth=object_truth(objects, str(folder)),
-                notes=notes,
-            ),
+            info=DataInfo(names=tuple(entry.file for entry in pictures), truth=object_truth(objects, str(folder)), notes=notes),
             digest=lambda: digest_of(
                 json.dumps([domain.text(), "boxes", list(classes)]),
                 (array for entry in objects for array in (entry.boxes, entry.labels, entry.crowd)),

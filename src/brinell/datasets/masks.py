@@ -67,11 +67,7 @@ class Masks(Checked):
             domain=domain,
             classes=names,
             divisor=255.0,
-            info=DataInfo(
-                names=tuple(file.name for file in files),
-                truth=mask_truth(stored),
-                notes=notes,
-            ),
+            info=DataInfo(names=tuple(file.name for file in files), truth=mask_truth(stored), notes=notes),
             digest=lambda: digest_of(f"{domain.text()} masks", [stored], files),
         )
 

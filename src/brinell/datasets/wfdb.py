@@ -22,8 +22,7 @@ import csv
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -139,7 +138,10 @@ class Wfdb(Checked):
     def __call__(self) -> Dataset:
         """Read all annotations and signals."""
         folder = existing_path(self.path, "folder", "wfdb:DIR")
-        library = _library()
+        try:
+            import wfdb as library
+        except ImportError:
+            raise RequestError("WFDB records are read by the library wfdb, which is absent: pip install 'brinell[ecg]'") from None
         remarks: list[Remark] = []
         records: dict[str, Beats] = {}
         samples: dict[str, _Sample] = {}
@@ -149,14 +151,15 @@ class Wfdb(Checked):
         for name in names:
             lost_text = ""
             try:
-                with _one_line(name):
-                    record = _Record(library, folder, name, self)
-                    if self.label:
-                        samples[name], rate = record.sample(rate, next(iter(samples.values()), None), table)
-                    else:
-                        records[name], rate, lost_text = record.beats(rate)
-            except _UnusableRecordError as error:
-                remarks.append(Remark(RECORD_LEFT_OUT, str(error)))
+                record = _Record(library, folder, name, self)
+                if self.label:
+                    samples[name], rate = record.sample(rate, next(iter(samples.values()), None), table)
+                else:
+                    records[name], rate, lost_text = record.beats(rate)
+            except Exception as error:  # on a damaged file the library raises whatever comes its way
+                is_named = isinstance(error, _UnusableRecordError)
+                text = str(error) if is_named else f"record {name} cannot be read ({one_line(error, 200)}): left out"
+                remarks.append(Remark(RECORD_LEFT_OUT, text))
             if lost_text:
                 remarks.append(Remark(BEATS_LEFT_OUT, lost_text))
         if samples:
@@ -179,30 +182,11 @@ class Wfdb(Checked):
         return names
 
 
-def _library() -> Any:
-    try:
-        import wfdb
-    except ImportError:
-        raise RequestError("WFDB records are read by the library wfdb, which is missing: pip install 'brinell[ecg]'") from None
-    return wfdb
-
-
 class _UnusableRecordError(Exception):
     """The reason why a record is left out, in one line."""
 
     def __init__(self, name: str, reason: str, hint: str = "") -> None:
         super().__init__(f"record {name} {reason}: left out" + (f"; {hint}" if hint else ""))
-
-
-@contextmanager
-def _one_line(name: str) -> Iterator[None]:
-    """Leave a record out by which anything goes wrong: the library raises whatever comes its way on a damaged file."""
-    try:
-        yield
-    except _UnusableRecordError:
-        raise
-    except Exception as error:
-        raise _UnusableRecordError(name, f"cannot be read ({one_line(error, 200)})") from None
 
 
 class _Record:

@@ -142,10 +142,18 @@ class SquashingInputs(TorchFunctionMode):
         if not isinstance(answer, Tensor) or not isinstance(operand, Tensor):
             return answer
         inner = self._records.get(id(operand))
-        if name in SQUASHING and (name == "sigmoid" or _over_classes(operand, args, kwargs)):
+        if name in SQUASHING and (
+            name == "sigmoid" or (operand.ndim == 2 and kwargs.get("dim", args[1] if len(args) > 1 else -1) in (1, -1))
+        ):
             answer = answer.clone()  # the model may write into it, and the function's gradient needs its output
             self._records[id(answer)] = _Squashed(answer, operand, SQUASHING[name], lambda: func(*args, **kwargs))
-        elif inner is not None and ((neutral := _is_neutral(name, args)) or (name in SCALING and _is_increasing(name, args))):
+        elif inner is not None:
+            # The limit of masked classes in `ask` acts on an answer as on the input of the softmax, too.
+            neutral = name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,))
+            factor = args[1] if len(args) == 2 else None
+            is_increasing = isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
+            if not neutral and not (name in SCALING and is_increasing):
+                return answer
             logits, kind = (func(inner.logits, *args[1:], **kwargs), inner.kind) if neutral else (inner.logits, SQUASHED)
             self._records[id(answer)] = _Squashed(answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs))
         return answer
@@ -157,21 +165,6 @@ class SquashingInputs(TorchFunctionMode):
             return None
         with torch.no_grad():
             return record.logits, (record.repeat() == answer).flatten(1).all(1), record.kind
-
-
-def _is_neutral(name: str, args: Any) -> bool:
-    """True if an operation acts on an answer as on the input of the softmax, as the limit of masked classes in `ask` does."""
-    return name in NEUTRAL or (name == "clamp_min" and args[1:] == (MASKED,))
-
-
-def _is_increasing(name: str, args: Any) -> bool:
-    factor = args[1] if len(args) == 2 else None
-    return isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
-
-
-def _over_classes(operand: Tensor, args: Any, kwargs: Any) -> bool:
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-    return operand.ndim == 2 and dim in (1, -1)
 
 
 class Converted:

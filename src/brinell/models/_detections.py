@@ -139,13 +139,10 @@ def mistakes_of_boxes(candidates: Tensor, form: BoxForm, objects: Sequence[Objec
     """Explanations of candidates (n, K, 4 + C) that miss the objects: changes by which their boxes find far more."""
     first, second, scores = candidates[..., :2], candidates[..., 2:4], candidates[..., 4:]
     corners, count = candidates[..., :4], sum(picture.count for picture in objects)
-    less, more = scores.roll(-1, -1), scores.roll(1, -1)
+    less, more, from_centre = scores.roll(-1, -1), scores.roll(1, -1), torch.cat((first - second / 2, first + second / 2), -1)
     changes = [
         (corners, scores, shown, "", ""),
-        (
-            *(torch.cat((first - second / 2, first + second / 2), -1), scores, shown, "as centre and sides"),
-            "return centre - sides / 2 and centre + sides / 2",
-        ),
+        (from_centre, scores, shown, "as centre and sides", "return centre - sides / 2 and centre + sides / 2"),
         (torch.cat((first, first + second), -1), scores, shown, "as a corner and sides", "return x, y, x + width, y + height"),
         (corners[..., [1, 0, 3, 2]], scores, shown, "with x and y exchanged", "return x before y"),
         (corners, less, shown, "with the class minus 1", "leave out its first class, a background, or count labels from 1"),

@@ -85,7 +85,10 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
     """The preparation in the settings of an image processor, for images with these sides."""
     size, resized, scaling = sides, sides, "both"
     if settings.get("do_resize"):
-        resized, scaling = _resized(settings, name)
+        edges: Any = settings.get("size")
+        is_short = isinstance(edges, Mapping) and "shortest_edge" in edges and not edges.get("longest_edge")
+        resized = (int(edges["shortest_edge"]),) * 2 if is_short else _sides(edges, "size", name)
+        scaling = "shorter" if is_short else "both"
         height, width = (int(resized[0] * side / min(sides)) for side in sides)
         size = (height, width) if scaling == "shorter" else resized
     if settings.get("do_center_crop"):
@@ -109,22 +112,18 @@ def view_of(settings: Mapping[str, Any], sides: tuple[int, int], channels: int, 
     mean, std = (values * channels if len(values) == 1 else values for values in (mean, std))
     if not len(mean) == len(std) == channels:
         raise RequestError(f"the processor of {name} normalises {len(mean)} channels, and the data have {channels}")
+    resample = int(getattr(settings.get("resample", 2), "value", settings.get("resample", 2)))
+    if settings.get("do_resize") and resample not in RESAMPLING:
+        raise RequestError(f"the processor of {name} resizes by PIL's filter {resample}; only bilinear and bicubic are supported")
     return View(
         size=size,
         resized=resized,
         scaling="shorter" if scaling == "shorter" else "both",
-        mode=_mode(settings.get("resample", 2), name) if settings.get("do_resize") else "bilinear",
+        mode=RESAMPLING[resample] if settings.get("do_resize") else "bilinear",
         mean=tuple(number / factor for number in mean),
         std=tuple(value / factor for value in std),
         reverse=bool(settings.get("do_flip_channel_order")),
     )
-
-
-def _resized(settings: Mapping[str, Any], name: str) -> tuple[tuple[int, int], str]:
-    size = settings.get("size")
-    if isinstance(size, Mapping) and "shortest_edge" in size and not size.get("longest_edge"):
-        return (int(size["shortest_edge"]),) * 2, "shorter"
-    return _sides(size, "size", name), "both"
 
 
 def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:
@@ -141,13 +140,6 @@ def _list(value: Any, default: float) -> list[float]:
     if value is None:
         return [default]
     return [float(value)] if isinstance(value, int | float) else [float(number) for number in value]
-
-
-def _mode(resample: Any, name: str) -> str:
-    number = int(getattr(resample, "value", resample))
-    if number not in RESAMPLING:
-        raise RequestError(f"the processor of {name} resizes by PIL's filter {number}; only bilinear and bicubic are supported")
-    return RESAMPLING[number]
 
 
 def _waves(network: nn.Module, processor_settings: Mapping[str, Any], domain: Domain, name: str) -> TorchModel:

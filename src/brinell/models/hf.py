@@ -5,8 +5,6 @@ of the model (`models._transformers`). No code from the Hub is run. If the name 
 repository, unless it is in the local cache.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,8 +57,14 @@ class HuggingFace:
             options["local_files_only"] = not self._is_on_hub()
         import transformers
 
-        with _without_bars(transformers.utils.logging):
+        logging: Any = transformers.utils.logging
+        shows_bars = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
             return self._load(transformers, str(folder) if folder.is_dir() else self.path, options, domain)
+        finally:
+            if shows_bars:
+                logging.enable_progress_bar()
 
     def _is_on_hub(self) -> bool:
         """True if the Hub answers and has the repository; False if only the local cache has it.
@@ -131,14 +135,3 @@ class HuggingFace:
                 f"hf:{self.path} has no processor that can be read ({one_line(error, 160)}): save it there by "
                 "processor.save_pretrained, or, where the network takes inputs as they are, add &processor=false to the model"
             ) from None
-
-
-@contextmanager
-def _without_bars(logging: Any) -> Iterator[None]:
-    enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            logging.enable_progress_bar()

@@ -68,8 +68,11 @@ class TorchModule:
         if not source or not factory:
             raise RequestError(f"{'torch:' + self.path!r} names no function: write torch:FILE.py:FACTORY?weights=FILE")
         file = Path(source).expanduser()
+        pairs = [part.partition("=") for part in self.args.split(",") if part]
+        if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
+            raise RequestError(f"args={self.args}: {bad[0]!r} is no key=value; write args=key=value,key=value")
         with kept_defaults():
-            module = _make(file, factory, _arguments(self.args))
+            module = _make(file, factory, {key: value for key, _, value in pairs})
         name = self.name or factory
         if self.weights:
             load_weights_file(module, self.weights, f"let {factory} in {file} end in as many outputs")
@@ -91,13 +94,6 @@ class TorchModule:
         if self.decode and not isinstance(model.info.output, BoxForm):
             raise RequestError(f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)")
         return LogitModel(model, self.answers) if self.answers else model
-
-
-def _arguments(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    if bad := [key for key, equals, _ in pairs if not equals or not key.isidentifier()]:
-        raise RequestError(f"args={text}: {bad[0]!r} is no key=value; write args=key=value,key=value")
-    return {key: value for key, _, value in pairs}
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
