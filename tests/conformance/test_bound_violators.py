@@ -198,4 +198,4 @@ def test_a_method_from_outside_is_checked_and_used(tmp_path):
     result = brinell.certify(
         "digits-cnn?width=4", "digits", method=f"{file}:Ranges", eps="0.0005", samples=6, attack="fgsm", out=tmp_path / "run"
     )
-    assert result.certified[-1].k > 0 and list(result.methods) == [f"{file}:Ranges"]
+    assert result.certified[-1].k > 0 and list(result.closed) == ["attacks", f"{file}:Ranges"]

@@ -182,7 +182,7 @@ def test_lines_of_studies_without_a_folder():
     texts.append(GeneratorResult(generator="g", data="d?split=train", samples=41, steps=43, bytes=47000, digest="-").lines())
     values = {f"X_{k}": 0.1234567 * k for k in range(1, 9)}
     answer = QueryResult(
-        query="q", network="n", verdict="sat", reason="an attack", x=values, y={"Y_0": 0.75}, slack=0.5, cases=3, gradients=True,
+        query="q", network="n", verdict="sat", reason="an attack", x=values, y={"Y_0": 0.75}, slack=0.5, gradients=True,
         forwards=53, seconds=1.25,
     )  # fmt: skip
     texts.append(answer.lines())
