@@ -24,6 +24,11 @@ class Result(BaseModel):
         """The answer in a line or two, of a result that has lines for a terminal."""
         return "\n".join(islice(self.lines(), 2)) if hasattr(self, "lines") else repr(self)
 
+    def __dir__(self) -> list[str]:
+        """Fields, properties and methods that are ours, without those of pydantic."""
+        names = {*super().__dir__()} - {*dir(BaseModel)} - type(self).__class_vars__
+        return sorted(name for name in names if not name.startswith("_"))
+
     def payload(self) -> dict[str, Any]:
         """The result as JSON has it: what the command prints with --json."""
         return self.model_dump(mode="json", by_alias=True)

@@ -264,25 +264,23 @@ class Call:
     """Told the folder before the work begins, so that an interruption can say how to go on."""
 
     def __post_init__(self) -> None:
-        if self.out is not None:
-            self._check_out(self.out)
+        """Refuse an output that cannot be written or that holds something else, before anything is computed."""
+        if self.out is None:
+            return
+        from brinell.core.user_files import check_foreign
+        from brinell.store.files import check_file, check_writable
+
+        check_foreign(self.out)
+        if self.study.output is Output.FILE:
+            check_file(self.out)
+            return
+        if self.study.leaves_folder and not self.resume:
+            self.study.layout.begin(self.out)
+        check_writable(self.out)
 
     def within(self, folder: "str | Path | None") -> "Call":
         """The call, whose results go by default into the folder that it is about, under the name of the verb."""
         return self if folder is None or self.out is not None else replace(self, out=Path(folder) / self.study.verb)
-
-    def _check_out(self, out: Path) -> None:
-        """Refuse an output that cannot be written or that holds something else, before anything is computed."""
-        from brinell.core.user_files import check_foreign
-        from brinell.store.files import check_file, check_writable
-
-        check_foreign(out)
-        if self.study.output is Output.FILE:
-            check_file(out)
-            return
-        if self.study.leaves_folder and not self.resume:
-            self.study.layout.begin(out)
-        check_writable(out)
 
     def pool(self) -> "Pool | Channel | None":
         """The workers of the call, or the channel of the worker that this process is; None to work in this process alone."""
