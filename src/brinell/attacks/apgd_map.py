@@ -32,7 +32,6 @@ from brinell.core.settings import Count
 
 PHASES = ((0.3, 2.0), (0.3, 1.5))
 """Share of the steps and multiple of eps of the phases before the last, which is within eps."""
-WIDEST = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ class APGDMap(EveryKind):
 
     def reach(self, distance: str) -> float:
         """The first phase is within 2 eps."""
-        return WIDEST if len(self._phases()) > 1 else 1.0
+        return PHASES[0][1] if len(self._phases()) > 1 else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
         return self.steps + 1, self.steps
@@ -78,8 +77,8 @@ class APGDMap(EveryKind):
                 start = threat.distance.sample(rng, tuple(batch.x.shape[1:])).mul_(per_sample(enlarged.eps, batch.x))
                 x = start.add_(batch.x)
             x = enlarged.project(x.clone(), batch.x)
-            run = _Run(oracle, self._loss, steps, earlier, last=radius == 1.0)
-            active, x = run(batch, enlarged, x)
+            x = self._run_phase(oracle, batch, enlarged, x, range(earlier, earlier + steps))
+            active = oracle.active(batch.ids)
             batch, threat, rng, x = batch.select(active), threat.select(active), rng.select(active), x[active]
             earlier += steps
 
@@ -88,31 +87,13 @@ class APGDMap(EveryKind):
             return partial(balanced_cross_entropy, share=step / self.steps)
         return PIXEL_LOSSES[self.loss]
 
-
-@dataclass
-class _Run:
-    """One phase."""
-
-    oracle: Oracle
-    loss: Callable[[int], Callable[..., Tensor]]
-    """The loss at a step of all phases."""
-    steps: int
-    earlier: int
-    """Steps of the phases before."""
-    last: bool
-    """True for the last phase, which scores its last iterate."""
-
-    def __call__(self, batch: Batch, threat: Threat, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the steps of the phase.
-
-        Returns:
-            The samples that are still active, as (n,) bool, and the best point of each sample, (n, *shape).
-        """
+    def _run_phase(self, oracle: Oracle, batch: Batch, threat: Threat, x: Tensor, steps: range) -> Tensor:
+        """Take these of all steps; the best point of each sample, (n, *shape). The last phase scores its last iterate."""
         rows, best = torch.arange(len(batch), device=x.device), x.clone()
-        ids, reviews, since = batch.ids, set(checkpoints(self.steps)), 0
+        reviews, since = set(checkpoints(len(steps))), 0
         state: State | None = None
-        for step in range(self.steps):
-            answer = self.oracle.gradient(batch.ids, x, self.loss(self.earlier + step))
+        for step in range(len(steps)):
+            answer = oracle.gradient(batch.ids, x, self._loss(steps.start + step))
             lead = losses.margin(answer.logits, batch.y)
             if state is None:
                 state = State(x, lead, answer.grad, step_size=2 * threat.eps)
@@ -122,16 +103,16 @@ class _Run:
                     state.review(step - since)
                     since = step
             best[rows] = state.x_max
-            active = self.oracle.active(batch.ids)
+            active = oracle.active(batch.ids)
             if not active.all():
                 batch, threat, rows = batch.select(active), threat.select(active), rows[active]
                 state.select(active)
                 if not len(batch):
                     break
             x = state.move(batch.x, threat, momentum=MOMENTUM if step else 1.0)
-        if self.last and len(batch):
-            self.oracle.scores(batch.ids, x)
-        return self.oracle.active(ids), best
+        if steps.stop == self.steps and len(batch):
+            oracle.scores(batch.ids, x)
+        return best
 
 
 # Losses of single pixels: (n, classes, h, w) logits and (n, h, w) classes to (n, h, w).

@@ -140,8 +140,7 @@ class _Walk:
     def step(self, number: int, count: int) -> bool:
         """One iteration of Algorithm 2; returns False if no sample has queries left for another."""
         direction = self._distance.ascent(self._normal(number, count))
-        affordable = self._affordable()
-        if not self._select(affordable):
+        if not self._select(affordable := self._affordable()):
             return False
         self._jump(direction[affordable], number)
         d = self._x[0].numel()
