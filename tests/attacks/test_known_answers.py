@@ -206,7 +206,7 @@ ROWS = {
     "pgd": Row({"steps": 15}),
     "pgd-estimated": Row({"steps": 10, "pairs": 8}),
     "ray-s": Row({"steps": 300}, {"linf": 1.4, "l2": 2.0}),
-    "rlab": Row({"steps": "24", "draws": "1", "clean_up": "false"}, {"linf": 16.0, "l2": 16.0}),
+    "rlab": Row({"steps": "48", "draws": "1", "clean_up": "false"}, {"linf": 16.0, "l2": 16.0}),
     "simba": Row({"steps": 50}),
     "sparse-rs": Row({"steps": 50}),
     "square": Row({"steps": 100}, {"l1": 4.0, "l2": 4.0}),
