@@ -21,8 +21,7 @@ from brinell.engine.live_progress import LiveProgress
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
-from brinell.inputs import models_of, open_dataset, preparation_text, spec_of, specs_of
-from brinell.models._objects import name_of
+from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
 from brinell.studies import register
 from brinell.studies.attempts import carry_out
 from brinell.studies.kit import Call, Output, Study

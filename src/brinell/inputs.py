@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Kind
@@ -26,9 +26,9 @@ from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
 from brinell.models._answers import KINDS, LogitModel
 from brinell.models._class_order import in_order_of
-from brinell.models._objects import name_of, preparation, wrap
+from brinell.models._objects import maite_metadata, preparation, wrap
 from brinell.models._outputs import Output
-from brinell.models._transformers import is_processor
+from brinell.models._transformers import is_pipeline, is_processor
 
 Data = Dataset | tuple[Any, Any] | str
 
@@ -170,6 +170,18 @@ def _models_by_name(model: Any) -> dict[str, Any]:
     if specs := [str(entry) for entry in pairs.values() if isinstance(entry, str | Path)]:
         raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
     return pairs
+
+
+def name_of(model: Any) -> str:
+    """Name in reports of a model without a name."""
+    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
+        return name_attribute
+    if is_pipeline(model):
+        return type(model.model).__name__
+    if (metadata := maite_metadata(model)) is not None:
+        return metadata.name
+    name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
+    return str(name).strip("<>")
 
 
 # What a request and a manifest say

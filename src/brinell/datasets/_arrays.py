@@ -68,7 +68,6 @@ def kind_of(shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: boo
     """Kind of stored inputs (n, *stored) by their axes, for which nothing is said; None for a number of axes without one.
 
     Args:
-        shape: shape of the array.
         dtype: type of its values; bytes are rather pictures than signals.
         named_signal: True if the name of the array, or its sampling rate, says that it holds signals.
     """
@@ -98,9 +97,6 @@ def arrange(
         kind: kind of the inputs; by default `kind_of` decides.
         layout: position of the channels; by default the axis of size 1, 3 or 4, else the shortest; of a signal the first,
             unless it is the longer one by far.
-        dtype: type of the values.
-        named_signal: True if a name says that the inputs are signals.
-        subject: name of the array in messages.
     """
     sides, order = len(shape) - 1, tuple(range(len(shape)))
     if kind is None and not 1 <= sides <= 4:

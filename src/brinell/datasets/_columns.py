@@ -29,7 +29,6 @@ def vectors_of(
         columns: (n,) numbers, texts or truth values of each column, none missing.
         bounds: range of a column; by default its smallest and largest value.
         fixed: names of columns that no attack may change.
-        subject: whose columns they are, for messages.
         missing: (n,) bool for each column: rows without a value, where another one stands in `columns`. Further columns mark
             them, by which the model gets NaN; no attack changes them.
     """
@@ -97,7 +96,6 @@ def complete_rows(
     Args:
         missing: (n,) bool of each column: the rows without a value.
         choice: skip such rows, or refuse them.
-        subject: the file.
         header: number of lines before the first row.
         keep: a further remedy.
     """

@@ -58,7 +58,6 @@ def encode_labels(
 
     Args:
         labels: (n,) numbers or texts, or one-hot rows; -1 and 1, as estimators of two classes have them, become 0 and 1.
-        classes: names of the classes that the user gave.
         named: names that the data have.
     """
     if unnamed := [name for name in classes or () if not isinstance(name, str | int | float | bytes | np.generic)]:

@@ -157,7 +157,6 @@ class Pictures(Rows):
     """(n, channels, h, w) uint8: pictures, decoded one at a time.
 
     Args:
-        files: the pictures.
         shape: channels (1 for grey, 3 for RGB), height and width.
         fit: crop brings the shorter side to its length and crops the centre, stretch ignores proportions; none keeps the pixels,
             which must have that size.

@@ -29,7 +29,6 @@ def rhythm(before: Array, after: Array, groups: Array, subject: str = "the array
         before: (n,) seconds since the previous beat; NaN if there is none, replaced by the median.
         after: (n,) seconds until the next beat, likewise.
         groups: (n,) recording of each beat.
-        subject: name of the intervals in messages.
     """
     if {before.dtype.kind, after.dtype.kind} - set("iuf"):
         raise RequestError(f"{subject} has types {before.dtype} and {after.dtype}; intervals are seconds above 0")

@@ -195,7 +195,6 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int]]:
     """Pairs of a clean input and its counterpart in a level.
 
     Args:
-        folder: the set's folder, which `Bench` has opened.
         level: one of its levels above 0.
 
     Returns:

@@ -54,16 +54,12 @@ class FunctionModel(TorchModel):
     Args:
         function: returns (n, classes) scores, (n,) labels, or (n,) scores of the second of two classes, as a torch tensor, a
             NumPy array or anything that NumPy converts to one; also an object whose attribute `logits` holds the scores.
-        domain: domain of the inputs.
         classes: number of classes, for a function that returns labels.
-        name: name in reports.
         user_layout: converts (n, *shape) inputs to the layout that the function takes; by default the layout of the domain.
         labels: True if the function returns labels, False if it returns scores; needed only if whole numbers leave it open.
         forms: forms of the inputs that are tried.
-        dtype: type of the inputs.
         code: hash of the function, if it is known, such as that of a file.
         gradients: spec under which the same network gives gradients.
-        settings: further arguments of TorchModel.
     """
 
     module: Function

@@ -16,11 +16,8 @@ from brinell.core.record import Array
 class MaiteFunction:
     """Scores of a batch (n, C, H, W), asked of a model that takes a list of images (C, H, W).
 
-    Args:
-        model: the user's model.
-        name: name in reports.
-        byte_scale: if the data hold bytes, their number per unit of the domain: by the protocol a model takes what the data hold,
-            so that it gets bytes as well; None for other data.
+    By the protocol a model takes what the data hold. `byte_scale` is the number of bytes per unit of the domain where they hold
+    bytes, which it then gets as well; None for other data.
     """
 
     def __init__(self, model: Callable[[Any], Sequence[Any]], name: str, *, byte_scale: float | None) -> None:

@@ -29,18 +29,6 @@ FORMS = (
 )
 
 
-def name_of(model: Any) -> str:
-    """Name in reports of a model without a name."""
-    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
-        return name_attribute
-    if is_pipeline(model):
-        return type(model.model).__name__
-    if (metadata := maite_metadata(model)) is not None:
-        return metadata.name
-    name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
-    return str(name).strip("<>")
-
-
 def maite_metadata(model: Any) -> Metadata | None:
     """The metadata of a model by MAITE's protocol; None for any other model."""
     return metadata_of(model) if callable(model) and not isinstance(model, Model) else None

@@ -35,21 +35,17 @@ class TorchModel:
 
     Args:
         module: takes (n, *shape), returns (n, classes) logits.
-        domain: domain of the inputs.
         classes: number of logits; None questions the module once, by `probe`.
-        name: name in reports.
         preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input before the module.
         bounds: the range (low, high) that preprocessing and module expect, such as (0, 255); by default the bounds of the
             domain, or the units of the table's columns.
         code: further text that determines the answers, such as the source of the module; part of the digest.
-        architecture: name of the architecture; by default the name of the module's class.
         class_names: names of the classes in the order of the logits, if they are known.
         output: the part of the answer that holds the logits (`models._outputs`), for a module that answers several.
         data_classes: number of classes of the data, by which that part is found.
         map_output: the shape of an answer for each pixel, if `classes` is that of a flattened one.
         dtype: type of the module's inputs; by default that of its parameters.
         moves: False if the module stays on its devices; it does where these are several.
-        notes: choices made because the user gave no setting, for the report.
     """
 
     def __init__(
