@@ -215,6 +215,22 @@ def test_checks_find_what_hides_the_gradient(network, failed, tmp_path):
     assert {check.code for check in study.checks if not check.passed} == failed and len(study.cautions()) == len(failed)
 
 
+class Exchanged(Threshold):
+    """The classes in the other order."""
+
+    def forward(self, x):
+        return super().forward(x).flip(1)
+
+
+def test_a_mistake_in_the_answers_is_said_first(tmp_path):
+    x, masks = pictures()
+    study = brinell.audit(Exchanged(), brinell.data(x, masks=masks), eps="0.1", attack="pgd?steps=2", out=tmp_path / "a")
+    assert study.clean_accuracy.value == 0 and str(study).startswith(
+        "Do not rely on the figures: without an attack 0 % of the pixels"
+    )
+    assert "with its classes in another order (0 is 1, 1 is 0)" in study.cautions()[0]
+
+
 def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
     x, masks = pictures()
     data, model = brinell.data(x, masks=masks), Threshold()

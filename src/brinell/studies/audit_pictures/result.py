@@ -17,6 +17,7 @@ from brinell.analysis.pictures import TASKS, Boxes, PictureRows, Pictures
 from brinell.analysis.results import CheckResult, OfClass, Rate
 from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.boxes import ERRORS, FALSE
+from brinell.core.checks import Code
 from brinell.core.record import CLEAN, Array, column
 from brinell.engine.request import Request
 from brinell.manifest import Amount, Facts, Listing
@@ -183,11 +184,8 @@ class PicturesResult(FolderResult):
     def report(self) -> Report:
         """The report of the page, the terminal and the CSV files."""
         (unit, remain), texts = UNITS[self.facts.task], ["0", *self.facts.eps_text]
-        clean, last, of_class = (
-            self.clean_accuracy,
-            self.robust_accuracy[-1],
-            TASKS[self.facts.task].of_class.removeprefix("mean "),
-        )
+        clean, last = self.clean_accuracy, self.robust_accuracy[-1]
+        of_class = TASKS[self.facts.task].of_class.removeprefix("mean ")
         before, *_, after = self.figures[0].values
         cells: dict[str, list[Any]] = {clean.quantity: [clean, *self.robust_accuracy]} | {
             entry.quantity: [show(entry.quantity, value) for value in entry.values] for entry in self.figures
@@ -195,10 +193,12 @@ class PicturesResult(FolderResult):
         shares = {name: values for name, values in cells.items() if name not in ERRORS}
         errors: dict[str, list[Any]] = {TITLES.get(name, name): values for name, values in cells.items() if name in ERRORS}
         met = [f"{rate.n - rate.k} of {rate.n} pictures" for rate in self.unmet]
+        mistakes = [check.text for check in self.checks if check.code == Code.CLEAN and not check.passed]
         sentences = [
+            *(f"Do not rely on the figures: {text}." for text in mistakes),
             f"At {texts[-1]}, at most {percent(last.value)} of {counted(last.n, unit)} in {counted(self.n, 'picture')} {remain} "
             f"({percent(clean.value)} without an attack); {self.figures[0].quantity} is at most {percent(after.value)} "
-            f"({percent(before.value)})."
+            f"({percent(before.value)}).",
         ]
         classes = sorted(self.per_class, key=lambda entry: (entry.robust[-1] or 0.0, -(entry.clean or 0.0)))
         for entry in [entry for entry in classes if entry.clean][:1]:
