@@ -107,6 +107,9 @@ class PlantedRequest(BaseRequest):
 class PlantedResult(BaseRequest):
     """What is answered."""
 
+    def lines(self):
+        return ()
+
 
 STUDY = Study(
     package=__name__,
@@ -114,7 +117,6 @@ STUDY = Study(
     request=PlantedRequest,
     run=lambda call: PlantedResult(),
     result=PlantedResult,
-    lines=lambda result: (),
     examples=("brinell planted-study --json",),
     memory=(),
     output=Output.ANSWER_ONLY,

@@ -176,7 +176,6 @@ def test_what_cannot_be_combined_is_refused_first(tmp_path_factory):
         ({"targeted": "1"}, "leave one of them out"),
         ({"reject_class": "1"}, "leave one of them out"),
         ({"certify": True}, "does not go with --criterion|does not go with criterion"),
-        ({"gate": "robust=0.5"}, "not robust accuracy"),
         ({"criterion": "class=7>0.9"}, "no class 7"),
         ({"criterion": "top2"}, "the first 2 of 2 classes"),
         ({"criterion": "top0"}, "the first 0 of 2 classes"),
@@ -209,6 +208,8 @@ def test_a_gate_judges_the_share_by_its_name(run):
     gate = brinell.gate(run, unmet=low - 0.01, eps=0.1, without_checks=True)
     assert gate.passed and any("does not meet" in check.name for check in gate.checks)
     assert not brinell.gate(run, unmet=low + 0.01, eps=0.1, without_checks=True).passed
+    with pytest.raises(RequestError, match="not robust accuracy"):
+        brinell.gate(run, robust=0.5, eps=0.1, without_checks=True)
 
 
 def test_a_forged_run_is_not_proved(run, tmp_path):
