@@ -76,10 +76,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             numbers = itertools.count(1)
             stem = Path(source).stem
             markdown = TABLE.sub(lambda table: f"{table[0]}\n[as CSV](data/{stem}-{next(numbers)}.csv)\n", f"{markdown}\n")
-            start, first, *rest = re.split(r"^## ", markdown, flags=re.MULTILINE)
-            folded = [section.partition("\n") for section in rest]
-            rest = [f'<details markdown="1"><summary>{name}</summary>\n{text}\n</details>\n' for name, _, text in folded]
-            markdown = "\n".join([start, f"## {first}", *rest])
+            start, *sections = re.split(r"^## ", markdown, flags=re.MULTILINE)
+            parts = [section.partition("\n") for section in sections[1:]]
+            folded = [f'<details markdown="1"><summary>{name}</summary>\n{text}\n</details>\n' for name, _, text in parts]
+            markdown = "\n".join([start, *(f"## {section}" for section in sections[:1]), *folded])
 
     def rewrite_link(link: re.Match[str]) -> str:
         return site_link(link[1], source)
