@@ -27,7 +27,10 @@ def auc_interval(clean: Array, adversarial: Array, confidence: float = CONFIDENC
     placements = (_placements(clean, adversarial), 1 - _placements(adversarial, clean))
     area = float(placements[0].mean())
     parts = [float(values.var(ddof=1)) / len(values) for values in placements]
-    variance = max(sum(parts), _hanley_mcneil(area, m, n))
+    # Hanley & McNeil: the variance of an area if both kinds of scores are exponential.
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    least = max(area * (1 - area) + (m - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2), 0.0) / (m * n)
+    variance = max(sum(parts), least)
     if sum(parts):
         dof = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, placements, strict=True))
     else:
@@ -42,12 +45,6 @@ def _placements(clean: Array, adversarial: Array) -> Array:
     ordered = np.sort(clean)
     lower, upper = np.searchsorted(ordered, adversarial, "left"), np.searchsorted(ordered, adversarial, "right")
     return np.asarray((lower + upper) / 2 / len(clean), dtype=np.float64)
-
-
-def _hanley_mcneil(area: float, m: int, n: int) -> float:
-    """Variance of an area if both kinds of scores are exponential."""
-    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
-    return max(area * (1 - area) + (m - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2), 0.0) / (m * n)
 
 
 def pair_auc(distances: Array, labels: Array) -> tuple[float, Array]:
