@@ -71,10 +71,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
 
 def dense_table(records: Records, manifest: Mapping[str, Any]) -> dict[str, Array]:
-    """The table sample x attack x eps of all models, as columns (rows,): what follows for each cell from the rows of a run.
-
-    The column `state` is broken, robust, failed (the sample could not be judged) or skipped (the attack cannot run on the model).
-    """
+    """The table sample x attack x eps of all models as columns (rows,); `state` is broken, robust, failed to judge or skipped."""
     columns: dict[str, list[Array]] = {name: [] for name in ("model", "sample_id", "label", "attack", "eps", "state")}
     for model in manifest["models"]:
         cells = grid(records, manifest, str(model["name"]))
