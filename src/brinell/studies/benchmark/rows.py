@@ -64,17 +64,18 @@ _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) i
 
 
 class Outcome(StrEnum):
-    """The outcome of a sample.
-
-    It is an adversarial example; none within the steps and the cap; or the reason why the agent did not run: the model
-    misclassifies the clean input, this meets the criterion already, or the true class is the wrong class of the criterion.
-    """
+    """The outcome of a sample."""
 
     REACHED = "reached"
+    """The sample has an adversarial example, whose levels are in data/."""
     NOT_REACHED = "not_reached"
+    """The search found none within the steps and the cap."""
     MISCLASSIFIED = "misclassified"
+    """The model misclassifies the clean input, so the agent did not run."""
     ALREADY = "already"
+    """The clean input meets the criterion, so the agent did not run."""
     OWN_CLASS = "own_class"
+    """The true class is the wrong class of the criterion, so the agent did not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
