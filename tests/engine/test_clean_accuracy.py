@@ -1,10 +1,12 @@
 """Clean accuracy is compared with chance before any attack; healthy models raise no alarm."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, load_network, run_audit
+from _helpers import Recorder, load_network, plan_of, run_audit, run_plan
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
@@ -12,6 +14,7 @@ from brinell.core.errors import ModelError
 from brinell.datasets.npz import Npz
 from brinell.engine.clean_accuracy import SAMPLES, check_clean_accuracy
 from brinell.engine.mistakes import ANSWERS
+from brinell.reports.steps import next_steps
 
 COLOUR = Domain(kind="image", shape=(3, 6, 6))
 CLASSES, N = 5, 80
@@ -95,6 +98,17 @@ def test_a_model_that_is_never_right_is_told_why(tmp_path):
     assert result.clean_accuracy.k == 0
     assert "misclassifies every clean input" in result.verdict
     assert any("label plus 1" in check.text for check in result.checks if check.code == Code.CLEAN)
+
+
+def test_errors_on_distorted_inputs_are_no_mistake(tmp_path):
+    x, y, base = data()
+    plan = plan_of(Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES), x, y, attack="fgsm", eps="4/255")
+    plan.dataset.info = replace(plan.dataset.info, distorted=True)
+    run = run_plan(plan, tmp_path / "run")
+    result = summarise_model(run.manifest, run.records(), "run", "recorder")
+    assert result.clean_accuracy.k == 0 and not result.warnings
+    assert not any(check.code == Code.CLEAN or check.passed is False for check in result.checks)
+    assert not any("classes" in step.text for step in next_steps(run.manifest, result, 0))
 
 
 @pytest.mark.slow

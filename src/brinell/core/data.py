@@ -51,6 +51,8 @@ class DataInfo:
     """The truth about parts of the inputs, for a model that answers more than a class for each."""
     unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
     """Reason why a sample cannot be loaded, in one line, for those of the given indices. `load` raises a SampleError for them."""
+    distorted: bool = False
+    """True if the inputs are distorted on purpose, so that errors on them are no sign of a mistake in labels or inputs."""
 
 
 @runtime_checkable

@@ -83,6 +83,7 @@ class Bench:
                 if sampling
                 else None,
                 published=True,
+                distorted=level > 0,
                 names=tuple(f"sample {sample}" for _, sample, *_ in rows),
                 truth=None if task is None else _truth(task, inputs, domain, tuple(data["classes"])),
             ),

@@ -289,7 +289,7 @@ class ModelChecks:
 
     def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:
         index = np.flatnonzero(~state.failed)
-        if not len(index):
+        if not len(index) or self.plan.dataset.info.distorted:
             return [], 0
         finding, forwards = clean_accuracy.check_clean_accuracy(
             self.model,

@@ -38,7 +38,7 @@ def next_steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> l
 def _steps(manifest: Mapping[str, Any], model: ModelResult, index: int) -> Iterator[Step]:
     failed = {Code(check.code) for check in model.checks if check.passed is False}
     last, missing = model.robust_accuracy[-1], not_made(model.checks)
-    if Code.CLEAN in failed or not model.clean_accuracy.k:
+    if Code.CLEAN in failed:
         yield Step(
             "Compare the order of classes and the preparation of inputs with those of the training, then audit again.", AGAIN
         )
