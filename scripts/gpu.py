@@ -48,8 +48,12 @@ def verbs(table: Table, folder: Path) -> None:
     grey = {"kind": "gaussian-noise", "severity": 2}
     calls: dict[str, Callable[[Path], object]] = {
         "audit": lambda out: brinell.audit(network, data, eps="0.05,0.1", attack="fast", out=out, device=device),
+        "audit detectors": lambda out: brinell.audit(
+            network, data, detector="background", detector_data=(x[:500], y[:500]), **text, out=out, device=device
+        ),
         "benchmark": lambda out: brinell.benchmark(network, data, samples=3, steps=5, levels="1", out=out, device=device),
         "certify": lambda out: brinell.certify(network, data, samples=5, method="crown", **text, out=out, device=device),
+        "compare": lambda out: brinell.compare(["digits-cnn?width=4", "digits-cnn"], samples=20, **text, out=out, device=device),
         "corrupt": lambda out: brinell.corrupt(network, data, **grey, out=out, device=device),
         "explain": lambda out: brinell.explain(
             network, data, samples=3, method=("gradient", "occlusion"), steps=4, out=out, device=device
@@ -77,7 +81,8 @@ def verbs(table: Table, folder: Path) -> None:
         models = [f"{model}?name=first", f"{model}?name=second"]
         calls["audit pictures"] = lambda out: brinell.audit(model, out=out, **settings)
         calls["transfer pictures"] = lambda out: brinell.transfer(model=models, out=out, **settings)
-    for verb in [verb for verb, study in register.studies().items() if "device" in study.fields()]:
+    on_device = [verb for verb, study in register.studies().items() if "device" in study.fields()]
+    for verb in dict.fromkeys((*on_device, *calls)):
         if verb not in calls:
             note = "it reads pictures, and Pillow is not installed" if verb in of_pictures else "this script has no call of it"
             table.add("verb", verb, "left out", note)

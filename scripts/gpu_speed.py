@@ -175,9 +175,9 @@ def hardening(table: Table, folder: Path, data: Path | None) -> None:
         }
         settings |= {"attack": "fgsm", "budgets": "8/255", "samples": min(100, n), "augment": "shift-flip"}
         result = brinell.harden(network, test, train=train, out=out, device=str(device), **settings)
-        last = result.curve[-1]
+        last = result.training
         pace = last.forwards / last.seconds
-        note = f"{name}, {last.step} steps in {last.seconds:.0f} s, {pace:.0f} forwards a second"
+        note = f"{name}, {last.steps} steps in {last.seconds:.0f} s, {pace:.0f} forwards a second"
         table.add("harden", subject, f"{minutes:.1f} minutes of n-fgsm", note)
         network.load_state_dict(load_file(weights_of(result, out)))
     if result is None:

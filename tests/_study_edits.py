@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -120,7 +121,8 @@ class Edit:
         elif arrays[key].size:
             flat = arrays[key].reshape(-1)
             index = int(self.rng.integers(flat.size))
-            flat[index] = not flat[index] if flat.dtype == bool else flat[index] + 1
+            before = flat[index]
+            flat[index] = not before if flat.dtype == bool else 1 if flat.dtype.kind == "f" and np.isnan(before) else before + 1
         write_arrays(self.folder / name, arrays)
         self.done(name, key)
 

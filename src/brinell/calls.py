@@ -50,6 +50,7 @@ def call_of(study: Study) -> Callable[..., Any]:
     return call
 
 
+@in_python
 def open_folder(folder: Any) -> Any:
     """The result that a folder holds, from its records alone: what the call that made it returned.
 

@@ -111,6 +111,7 @@ def test_no_margin_is_below_its_bound():
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_no_margin_of_ten_thousand_networks_is_below_its_bound():
     for seed in range(10_000):
         check(seed)

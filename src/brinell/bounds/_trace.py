@@ -35,6 +35,8 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     try:
         with torch.no_grad(), _without_fast_path(), recorder:
             scores = answer(example)
+        with torch.no_grad():
+            expected = answer(x).double().cpu()
     except Unbounded:
         raise
     except RuntimeError as error:  # TorchScript wraps what is raised within it
@@ -44,7 +46,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     last = recorder.positions[id(scores)]
     graph = _without_unused(recorder.nodes, last)
     with torch.no_grad():
-        expected, answers = answer(x).double().cpu(), graph.values(x.double().cpu())[-1]
+        answers = graph.values(x.double().cpu())[-1]
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise Unbounded(f"the network that was read answers differently than the model, by up to {difference:.3g}")

@@ -446,7 +446,10 @@ class Items(Rows):
     def __init__(self, items: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
         if not hasattr(items, "__getitem__") or not hasattr(items, "__len__") or isinstance(items, str | bytes):
             raise RequestError(f"an object of type {type(items).__name__} is no data: give {FORMS}")
-        count = len(items)
+        try:
+            count = len(items)
+        except Exception as error:
+            raise RequestError(f"the length of the data set cannot be read ({one_line(error)})") from None
         if not 0 < count <= MOST_COUNT:
             problem = (
                 f"has {count:,} samples: at most {MOST_COUNT:,} are read" if count else "is empty: there is nothing to audit"

@@ -39,11 +39,11 @@ class Finding(Content):
     """True if the check passed; null if it was not made."""
     text: str
     """The sentence about it."""
-    figure: float | None = None
+    figure: Number | None = None
     """The measured figure."""
-    limit: float | None = None
+    limit: Number | None = None
     """The limit of the figure."""
-    error_rate: float = 0.0
+    error_rate: Number = 0.0
     """Largest probability that a healthy model fails the check."""
     cause: str | None = None
     """Cause of the failure."""
@@ -96,9 +96,9 @@ class StageFacts(Content):
     """Number of averaged answers of a random model (EOT)."""
     gradient: str | None = None
     """Source of the gradients, if it is not the model."""
-    family: str = ""
+    family: str
     """`minimal` if one run of the attack gives the whole curve, `budgeted` if it gives one budget."""
-    access: str = ""
+    access: str
     """Access to the model that the attack needs."""
 
 
@@ -222,6 +222,8 @@ class RunManifest(GrowingManifest):
         names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
             raise misfit("does not list models and stages once each")
+        if not isinstance(attacks := self.request.get("attack"), list) or not all(isinstance(spec, str) for spec in attacks):
+            raise misfit("does not list its attacks in request")
         self._check_files()
         samples = (sample for stages in self.failed.values() for failed in stages.values() for sample in failed)
         if not all(sample.isdecimal() for sample in samples):

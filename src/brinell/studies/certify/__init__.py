@@ -66,7 +66,8 @@ class CertifyRequest(BaseRequest):
     def _fill_defaults(cls, values: Any) -> Any:
         """The distance of smoothing, and the attacks on a query."""
         methods = values.get("method", ())
-        smooths = any(str(method).startswith(SMOOTHING) for method in ([methods] if isinstance(methods, str) else methods))
+        listed = methods if isinstance(methods, list | tuple) else (methods,)
+        smooths = any(str(method).startswith(SMOOTHING) for method in listed)
         norm = {"norm": "l2"} if smooths else {}
         attack = {"attack": QUERY_ATTACKS} if values.get("query") is not None else {}
         return {**norm, **attack, **values}

@@ -34,6 +34,7 @@ from brinell.studies.verification.differences import (
     Claims,
     Comparison,
     compare_folders,
+    compare_json,
     compare_texts,
     content_of,
     list_files,
@@ -125,6 +126,8 @@ def _verify_study(call: Call, study: Study, folder: Path, request: Any, replaced
     """Carry the request of a study out again, unless it derives from others, and compare what comes out."""
     comparison, verified = Comparison(_claims(study, folder, replaced)), [DERIVED]
     if study.function("sources") is not None:
+        recorded = study.layout.read(folder)["request"]
+        compare_json(MANIFEST, recorded, request.model_dump(mode="json"), comparison, "request")
         _compare(study, folder, comparison)
     else:
         command, defaults = str(study.layout.read(folder).get("command")), study.options and study.options()
