@@ -245,12 +245,14 @@ def test_bad_input(benchmark_run, tmp_path, capsys):
         assert cli(["transfer", *arguments, "--out", str(tmp_path / "t")]) == 2, arguments
         assert message in capsys.readouterr().err, arguments
     assert not (tmp_path / "t" / MANIFEST).exists()
-    vector = Domain(kind="vector", shape=(2,))
     with pytest.raises(RequestError, match=r"has images of shape \(1, 8, 8\).*has vectors of shape.*both need"):
         brinell.transfer(benchmark_run, model=near_model(), data=(X, Y), eps=0.1, out=tmp_path / "t")
     with pytest.raises(RequestError, check=refused("studies.transfer.run.make_plan")):
         brinell.transfer(data=(X, Y), eps=0.1, out=tmp_path / "t")
-    labels_only = Recorder(threshold(0.5), vector, name="labels")
+
+
+def test_a_model_of_labels_alone_is_a_target_and_no_source(tmp_path):
+    labels_only = Recorder(threshold(0.5), Domain(kind="vector", shape=(2,)), name="labels")
     labels_only.access = brinell.core.model.Access.LABELS
     with pytest.raises(RequestError, match="cannot attack labels: it needs gradients, and the model gives labels only"):
         brinell.transfer(model=[near_model(), labels_only], data=(X, Y), eps=0.1, out=tmp_path / "t")
