@@ -44,8 +44,8 @@ assert brinell.open(work / "b") == result and "size" in inspect.signature(brinel
 assert command(*small, "--resume", "--out", str(work / "a"))
 
 generate = import_file(root / "scripts" / "generate_docs.py")
-assert "## brinell tally" in generate.cli_page()
-assert "tally.json" in generate.json_page() and "def tally(" in generate.calls_list()
+page = generate.command_pages()["docs/reference/commands/tally.md"]
+assert "## brinell tally" in page and "def tally(" in page and "tally.json" in generate.json_page()
 check_study(register.load("tally"), {"samples": 10, "size": [0.0, 0.3]})
 print("all of it")
 """

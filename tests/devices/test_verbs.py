@@ -24,8 +24,8 @@ DEAR = {
     "transfer",
 }
 CHEAP = [verb for verb in COMPUTING if verb not in DEAR]
-ROUNDED = {"benchmark": 1}
-"""Rows that may differ: sums in RLAB's linear model come in another order there, and may turn the order of two patches."""
+ROUNDED = {"benchmark"}
+"""Verbs whose inputs may differ: sums of RLAB's linear model come in another order there, and may turn two patches."""
 
 
 def rows_on(device, verb, folder):
@@ -39,19 +39,22 @@ def check(verb, folder):
         rows = rows_on(NAME, verb, folder)
     assert reads, "nothing was computed there"
     if verb in ROUNDED:
-        assert differences(rows, expected) <= ROUNDED[verb]
+        check_rounded(rows, expected)
     else:
         assert rules.rows_match(rows, expected)
 
 
-def differences(first, second):
-    """Rows of tables that differ; all else is the same."""
+def check_rounded(first, second):
+    """Counts and outcomes are the same, numbers and distances but for the hundredth part."""
     tables = [name for name, table in first.items() if isinstance(table, pa.Table)]
     plain = [{name: value for name, value in rows.items() if name not in tables} for rows in (first, second)]
     assert rules.rows_match(*plain)
-    assert all(first[name].schema == second[name].schema and len(first[name]) == len(second[name]) for name in tables)
-    pairs = [zip(first[name].to_pylist(), second[name].to_pylist(), strict=True) for name in tables]
-    return sum(repr(one) != repr(two) for table in pairs for one, two in table)
+    for name in tables:
+        assert first[name].schema == second[name].schema
+        for column in set(first[name].column_names) - {"input", "mask", "patches"}:
+            pairs = zip(first[name][column].to_pylist(), second[name][column].to_pylist(), strict=True)
+            for one, two in pairs:
+                assert one == two or (isinstance(one, float) and one == pytest.approx(two, rel=0.01, abs=0.01)), (name, column)
 
 
 @pytest.mark.parametrize("verb", CHEAP)

@@ -51,11 +51,10 @@ def make_folder(job: Job, work: Callable[[], object], *, resume: bool) -> None:
                     f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
                     f"with it, or choose another {option('out')}"
                 )
-        if not plan.exists() and not previous:
+        if not previous:
             write_text(path / REQUEST, settings_text(layout, job.request, job.command, path))
             request = job.request.model_dump(mode="json")
             write_text(plan, json.dumps({"brinell": VERSION, "cell": job.cell, "request": request}))
-        if not previous:
             work()
         shutil.rmtree(path / PARTS, ignore_errors=True)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.errors import BrinellError, MemoryShortError, one_line, option
-from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies.kit import Call, Output
 from brinell.studies.register import write_page
 
@@ -58,6 +57,8 @@ def carry_out(call: Call) -> Any:
 
 def write_neighbours(folder: Path) -> None:
     """Write the pages of the results that a folder lies in and that lie in it again: they link to each other."""
+    from brinell.store.folder import MANIFEST, PAGE
+
     folders = (folder.resolve().parent, *(path.parent for path in folder.glob(f"*/{MANIFEST}")))
     for neighbour in folders:
         if (neighbour / MANIFEST).is_file() and (neighbour / PAGE).is_file():
