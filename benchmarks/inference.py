@@ -161,7 +161,7 @@ def coverage_of_gains(repetitions: int, rng: np.random.Generator) -> Iterator[Ro
         value = auc(np.linalg.norm(a - b, axis=1), np.linalg.norm(a - c, axis=1)[unequal])
         assert value is not None
         truths.append(value)
-    for n, count in ((60, repetitions // 2), (250, repetitions // 4), (1000, repetitions // 16)):
+    for n, count in ((60, repetitions // 2), (250, repetitions // 4), (1000, repetitions // 4)):
         hits = []
         i, j = np.triu_indices(n, 1)
         for _ in range(count):
