@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from brinell.analysis.compare import paired
 from brinell.analysis.folder_result import Result
 from brinell.analysis.inference import Rank, holm, significant
 from brinell.analysis.means import EXACT_GROUPS, mean_difference, sign_flips
-from brinell.analysis.results import OfClass, PairedRate, Rate, Share
-from brinell.analysis.robust_accuracy import class_name, mean, rate, share
+from brinell.analysis.results import PairedRate, Rate, Share
+from brinell.analysis.robust_accuracy import mean, rate, share
 from brinell.core.record import Array, Columns, column
 from brinell.manifest import Amount, Content, Count, Facts, Listing, Number
 from brinell.reports.numbers import counted, distance, listed, p_value, percent, points, short
@@ -96,31 +95,22 @@ class SourceResult(Result):
     backwards: int
 
 
-class Figures(Result):
-    """What is left of a model on examples, and how many of them succeed."""
+class Cell(Result):
+    """Evaluation of one model on one source's examples."""
 
     accuracy: Rate
+    """What is left of the model on the examples."""
     success: Share
     """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
     classify correctly."""
-
-
-class ClassCell(Figures, OfClass):
-    """The examples of one class."""
-
-
-class Cell(Figures):
-    """Evaluation of one model on one source's examples."""
-
     source: str
     model: str
     white_box: bool
     clean: Rate
-    """The same quantity on the clean inputs of these examples."""
+    """The accuracy on the clean inputs of these examples."""
     change: PairedRate | None
     """The examples (A) and their clean inputs (B), with McNemar's exact p-value corrected for the number of cells (Holm); null
     without examples."""
-    per_class: list[ClassCell]
 
 
 class TransferResult(FolderResult):
@@ -152,9 +142,9 @@ class TransferResult(FolderResult):
 def summarise(folder: Folder[Answers]) -> TransferResult:
     """Figures of a folder from its rows."""
     head, facts = folder.head(), folder.facts
-    models, names = head["models"], head["classes"]
+    models = head["models"]
     answers = {source.name: _by_model(folder.rows, source.name, models) for source in facts.sources}
-    cells = [_cell(source, model, answers[source.name], names) for source in facts.sources for model in models]
+    cells = [_cell(source, model, answers[source.name]) for source in facts.sources for model in models]
     p_values = iter(holm([cell.change.p for cell in cells if cell.change is not None]))
     ranks = _ranks([source for source in facts.sources if can_rank(source, models)], answers, models)
     sources = [_source(source, answers[source.name], cells, *ranks.get(source.name, (None, []))) for source in facts.sources]
@@ -196,14 +186,10 @@ def _eligible(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -
     return np.asarray(np.all(right, axis=0))
 
 
-def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers], names: Sequence[str]) -> Cell:
-    """Counts of a source on a model, p-values not yet corrected; `names` are those of the classes."""
+def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers]) -> Cell:
+    """Counts of a source on a model, p-values not yet corrected."""
     table, eligible = answers[model], _eligible(source, model, answers)
     clean, right = table.clean_pred == table.label, table.pred == table.label
-
-    def figures(members: Array) -> dict[str, Any]:
-        left = rate(int(right[members].sum()), int(members.sum()))
-        return {"accuracy": left, "success": share((~right[members & eligible]).tolist())}
 
     return Cell(
         source=source.name,
@@ -211,11 +197,8 @@ def _cell(source: SourceFacts, model: str, answers: Mapping[str, Answers], names
         white_box=model in source.white_box,
         clean=rate(int(clean.sum()), len(table)),
         change=paired(right, clean, 0.0) if len(table) else None,
-        per_class=[
-            ClassCell(class_=index, name=class_name(names, index), **figures(table.label == index))
-            for index in np.unique(table.label).tolist()
-        ],
-        **figures(np.ones(len(table), dtype=bool)),
+        accuracy=rate(int(right.sum()), len(table)),
+        success=share((~right[eligible]).tolist()),
     )
 
 
@@ -383,14 +366,9 @@ def _sources(sources: Sequence[SourceResult]) -> Table:
 
 
 def _cells(cells: Sequence[Cell]) -> Table:
-    parts = [(cell, name, part) for cell in cells for name, part in [(None, cell), *((one.name, one) for one in cell.per_class)]]
-    return Table(
-        title="Cells",
-        columns=("source", "model", "white_box", "class", "accuracy", "success"),
-        rows=[(cell.source, cell.model, cell.white_box, name, part.accuracy, part.success) for cell, name, part in parts],
-        name="cells",
-        page=False,
-    )
+    columns = ("source", "model", "white_box", "accuracy", "success")
+    rows = [tuple(getattr(cell, name) for name in columns) for cell in cells]
+    return Table(title="Cells", columns=columns, rows=rows, name="cells", page=False)
 
 
 def sentences(result: TransferResult) -> list[str]:
