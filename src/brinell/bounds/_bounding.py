@@ -250,9 +250,10 @@ def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor], 
     if isinstance(spec.operation, Activation | MaxPool) or (len(spec.shape) != 3 and prod(spec.shape) > MOST_REFINED):
         return  # its range follows from that of its argument
     low, high = (end.flatten(1).clone() for end in state.ranges[node])
-    successors = [successor.operation for successor in state.graph.nodes if node in successor.arguments]
-    is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in successors)
-    open_ = (low < 0) & (high > 0)
+    following = {k: spec.operation for k, spec in enumerate(state.graph.nodes) if node in spec.arguments}
+    is_smooth = any(isinstance(f, Product) or (isinstance(f, Activation) and not f.is_piecewise) for f in following.values())
+    pooled = any(isinstance(f.operation, MaxPool) for f in state.graph.nodes if {node, *following} & set(f.arguments))
+    open_ = (low < 0) & (high > 0) | (pooled & (high > 0))  # a maximum needs to know which of its values are larger
     open_ |= is_smooth | (open_.double().mean(1, keepdim=True) > MOST_OPEN)
     cost = open_.sum(1) * state.graph.products[node]
     open_ &= (cost <= products)[:, None]
