@@ -146,6 +146,7 @@ def test_a_folder_without_rows_and_a_result_of_another_type(tally, tmp_path, mon
         checker.finish(tally, EXAMPLE, tmp_path / "rows")
 
 
+@pytest.mark.slow
 def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypatch):
     checker.check_command(replace(run, parent=tmp_path / "good"))
     with pytest.raises(ContractError, check=refused("testing.form.demand")):

@@ -101,6 +101,7 @@ def test_rates_follow_from_rows_of_two_models():
     assert [row[:2] for row in tables["detectors"].rows] == [("a", "d"), ("b", "d")]
 
 
+@pytest.mark.slow
 def test_an_honest_folder_verifies_and_a_finished_run_gets_detectors(audit, tmp_path):
     out = tmp_path / "run"
     brinell.audit("digits-cnn", "digits", samples=5, eps="0.3", attack="fgsm", out=out)

@@ -71,6 +71,7 @@ def test_rlab_places_patches_on_pictures_with_boxes(tmp_path):
     assert values(result, "missed")[-1] == 1 and [curve.quantity for curve in result.figures] == ["AP50", "AP", "missed"]
 
 
+@pytest.mark.slow
 def test_a_criterion_ends_an_attack(tmp_path):
     some = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed:0.5", out=tmp_path / "some")
     everything = brinell.audit(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all")

@@ -91,6 +91,7 @@ def test_probabilities_are_read_as_logits(tmp_path):
 ATTACKS = ["square?steps=40", "simba?steps=20", "hop-skip-jump?steps=2", "rlab?steps=30", "pgd?steps=3"]
 
 
+@pytest.mark.slow
 def test_attacks_of_classes_run_unchanged(tmp_path, subtests):
     for number, attack in enumerate(ATTACKS):
         with subtests.test(str(attack)):

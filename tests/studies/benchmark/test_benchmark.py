@@ -282,6 +282,7 @@ BAD_INPUT_BEFORE_ANY_QUERY = [
 ]
 
 
+@pytest.mark.slow
 def test_bad_input_before_any_query(work, tmp_path, capsys, monkeypatch, subtests):
     for number, (options, message) in enumerate(BAD_INPUT_BEFORE_ANY_QUERY):
         with subtests.test(str(message)):
@@ -305,6 +306,7 @@ def test_labels_are_not_enough(tmp_path):
     assert model.queries == 0
 
 
+@pytest.mark.slow
 def test_a_manifest_of_another_form(benchmark_set, tmp_path):
     file = shutil.copytree(benchmark_set, tmp_path / "set") / "manifest.json"
     study = register.load("benchmark")

@@ -62,6 +62,7 @@ def test_a_gate_sees_the_proofs(subject, run, tmp_path):
         assert verdict.checks[0].passed is passed and verdict.checks[0].low == low
 
 
+@pytest.mark.slow
 def test_a_verification_proves_again_and_finds_a_forged_proof(subject, run, tmp_path):
     import shutil
 

@@ -96,6 +96,7 @@ def test_a_point_of_a_query_satisfies_it_exactly_when_the_model_errs(subject, tm
     assert len(errors) > 5 and sum(errors) > 2
 
 
+@pytest.mark.slow
 def test_an_honest_verifier_closes_what_is_open(subject, tmp_path, monkeypatch):
     """It looks at a grid, in this process."""
 

@@ -85,6 +85,7 @@ def refusal_line(capsys, arguments):
     return err
 
 
+@pytest.mark.slow
 def test_what_the_rows_claim_holds(run_folder, generator):
     """Every claim of the records is made anew from the stored inputs."""
     loaded_generator = load(generator)
